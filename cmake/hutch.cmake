@@ -1,0 +1,40 @@
+# How every target of the project is compiled and linked.
+include(CheckCXXCompilerFlag)
+
+add_library(hutch_flags INTERFACE)
+target_include_directories(hutch_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_definitions(hutch_flags INTERFACE _GNU_SOURCE HUTCH_VERSION="${PROJECT_VERSION}")
+target_compile_options(hutch_flags INTERFACE
+  -Wall -Wextra -Wconversion -Wshadow -Werror -fno-strict-aliasing -fstack-protector-strong)
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  target_compile_options(hutch_flags INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+  target_link_options(hutch_flags INTERFACE -Wl,-z,relro,-z,now)
+endif()
+if(HUTCH_SANITIZE)
+  target_compile_options(hutch_flags INTERFACE -fsanitize=${HUTCH_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(hutch_flags INTERFACE -fsanitize=${HUTCH_SANITIZE})
+endif()
+
+# hutch_library(NAME SOURCES... LINK_PUBLIC... LINK_PRIVATE...): a folder's one static library.
+# What a folder may link is its row in the layer table of docs/style.md; tests/style checks the includes.
+function(hutch_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK_PUBLIC;LINK_PRIVATE" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES OUTPUT_NAME hutch_${name})
+  target_link_libraries(${name} PUBLIC hutch_flags ${ARG_LINK_PUBLIC} PRIVATE ${ARG_LINK_PRIVATE})
+  foreach(source ${ARG_SOURCES})
+    if(source MATCHES "_child\\.cc$")
+      # Runs after clone: no exceptions, no run-time types; tests/style checks the symbols it needs.
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-fno-exceptions;-fno-rtti")
+    endif()
+  endforeach()
+endfunction()
+
+# hutch_test(NAME SOURCES... LINK... LABELS...): one GoogleTest program; CTest runs each case in a process of its own.
+function(hutch_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_link_libraries(${name} PRIVATE hutch_flags ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${name} PROPERTIES TIMEOUT 120 LABELS "${ARG_LABELS}" DISCOVERY_TIMEOUT 60)
+endfunction()
