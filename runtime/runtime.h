@@ -1,0 +1,99 @@
+// From a container spec to a running sandbox. The create table, the spawn server, blanks, recovery.
+// No event loop, no waiting: the daemon watches descriptors and calls Dispatch(). Needs root
+// (CAP_SYS_ADMIN and friends in the initial user namespace).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "cgroups/tree.h"
+#include "oci/runtime_spec.h"
+#include "runtime/sandbox.h"
+
+namespace hutch::runtime {
+
+enum class Pools { kOff, kOn };
+
+struct RuntimeConfig {
+  std::string run_dir;    // live state: <run_dir>/sandboxes/<id>/; made, mode 0700
+  std::string state_dir;  // <state_dir>/skeleton/: mount points every root gets
+  std::string init_path;  // the hutch-init program; read once into a sealed memfd
+  uint32_t host_id_start =
+      0x70000000;  // first host uid and gid handed to sandboxes, a multiple of 65536
+  uint32_t host_id_ranges = 4096;  // ranges of 65536: the most sandboxes that can live at once
+  Pools pools = Pools::kOn;
+  uint32_t blanks = 8;  // kept ready with Pools::kOn
+};
+
+// What a sandbox is to be, by value.
+struct CreateRequest {
+  // Read: process (user, env, cwd are the defaults the daemon keeps; rlimits, no_new_privileges are
+  // applied to the sandbox), root.readonly, mounts (types "tmpfs", "proc"; see
+  // runtime/default_spec.h), linux_.resources, linux_.seccomp, masked and readonly paths.
+  oci::Spec spec;
+  std::vector<UniqueFd>
+      layers;  // unpacked image layers, lowest first (rootfs::Store::OpenLayer); at least one
+  uint64_t scratch_bytes = 0;  // size of all writable file systems together
+};
+
+struct RuntimeEvent {
+  enum class Kind {
+    kSpawned,      // sandbox `id`: agent_fd() and init() are valid, watch them
+    kSpawnFailed,  // sandbox `id` could not be made (error); destroy it
+    kInitExited,   // PID 1 of `id` ended with wait_status (also of sandboxes being destroyed)
+    kSpawnerDied,  // the spawn server ended; a new one was started; spawner_fd() changed
+  };
+  Kind kind;
+  std::string id;
+  int wait_status = 0;
+  std::optional<Error> error;
+};
+
+// One that was running when the last hutchd ended.
+struct Recovered {
+  std::unique_ptr<Sandbox> sandbox;  // agent_fd() and init() are valid
+  std::string saved;                 // what SaveState stored
+};
+
+class Runtime {
+ public:
+  // Call in main before any thread. Starts the spawn server, builds the templates, self-tests one
+  // CLONE_INTO_CGROUP. `tree` must outlive the result.
+  static Result<std::unique_ptr<Runtime>> Start(const RuntimeConfig& config,
+                                                const cgroups::Tree& tree);
+  virtual ~Runtime() = default;  // destroys the blanks; leaves the sandboxes
+
+  virtual int spawner_fd() const = 0;  // readable: call Dispatch
+  virtual std::vector<RuntimeEvent> Dispatch() = 0;
+
+  // Starts making a sandbox and returns at once. With a blank in the pool agent_fd() is valid
+  // immediately (no kSpawned event then); otherwise kSpawned follows. Then ReadAgent() yields
+  // kReady or kFailed; the caller keeps the deadline. kInvalidArgument, kUnsupported, kLimit (no id
+  // range left), kKernel name the step; nothing is left behind on error.
+  virtual Result<std::unique_ptr<Sandbox>> Begin(CreateRequest request) = 0;
+  // Writes the state file that makes a sandbox survive a restart of the daemon. Call after kReady,
+  // before it becomes visible.
+  virtual Status SaveState(const Sandbox& sandbox, const std::string& saved) = 0;
+  // Undoes everything Begin did. Call after init() has ended (kill first); kBadState "still busy":
+  // call again in a moment.
+  virtual Status Remove(Sandbox& sandbox) = 0;
+
+  // Once at start: takes up what lives, removes completely what does not (half-made sandboxes,
+  // blanks, orphaned cgroups). Blocks for at most some seconds. `removed` gets one line for each
+  // thing removed.
+  virtual Result<std::vector<Recovered>> Recover(std::vector<std::string>* removed) = 0;
+
+  // Tops up the pools by what is missing (asynchronously, through Dispatch); call after creates,
+  // when idle, and at start.
+  virtual void Refill() = 0;
+  struct PoolState {
+    size_t blanks_ready = 0, blanks_wanted = 0, blanks_in_flight = 0;
+  };
+  virtual PoolState pool_state() const = 0;
+};
+
+}  // namespace hutch::runtime

@@ -1,0 +1,98 @@
+// One sandbox as runtime/ sees it: namespaces, cgroups, root and an agent that starts processes.
+// Not thread-safe; lives on the daemon's event-loop thread. Nothing here waits: there are
+// descriptors to watch, and calls to make when they are readable.
+#pragma once
+
+#include <sys/resource.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/pidfd.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "cgroups/tree.h"
+#include "oci/runtime_spec.h"
+
+namespace hutch::runtime {
+
+struct Timing {
+  const char* step;  // row name
+  double ms;
+};
+
+// What a process is to be. Descriptors are borrowed for the call.
+struct ProcessRequest {
+  oci::ProcessSpec spec;  // args, env, cwd, user
+  int stdin_fd = -1;
+  int stdout_fd = -1;
+  int stderr_fd = -1;
+};
+
+struct AgentEvent {
+  enum class Kind {
+    kReady,        // the sandbox is made: it may be used now
+    kFailed,       // it could not be made: error says which step; destroy it
+    kStarted,      // process: pid inside the sandbox is known
+    kStartFailed,  // process: never ran (error: kCommandNotFound, kCommandNotExecutable, kLimit for
+                   // pids, kNotFound for the workdir, ...)
+    kExited,       // process: wait status and usage; its group may still hold children of it
+    kClosed,       // the agent hung up or broke the protocol: the sandbox is lost, destroy it
+  };
+  Kind kind;
+  uint32_t process = 0;
+  int pid = 0;             // kStarted
+  int wait_status = 0;     // kExited, as waitpid(2)
+  struct rusage usage {};  // kExited: of the leader and what it waited for
+  std::optional<Error> error;
+};
+
+class Sandbox {
+ public:
+  virtual ~Sandbox() = default;  // closes descriptors; does not end the sandbox
+
+  virtual const std::string& id() const = 0;
+  virtual uint32_t host_id_start() const = 0;
+  virtual pid_t pid() const = 0;  // of the agent, host's view
+  virtual bool from_pool() const = 0;
+  virtual const std::vector<Timing>& timings() const = 0;  // of creation
+  virtual const std::vector<std::string>& reported()
+      const = 0;  // what could not be applied as asked (rlimits)
+  virtual const cgroups::SandboxGroup& group() const = 0;
+
+  // SOCK_SEQPACKET to the agent; -1 until Runtime::Dispatch said kSpawned. Readable: call
+  // ReadAgent.
+  virtual int agent_fd() const = 0;
+  // Readable once PID 1 has ended; every process of the sandbox is then dead.
+  virtual const Pidfd& init() const = 0;
+
+  // Everything the agent has to say now. Never blocks. What comes from it is checked and bounded.
+  virtual std::vector<AgentEvent> ReadAgent() = 0;
+
+  // Asks the agent to start a process in a fresh cgroup of its own; returns the process's number
+  // ("p1" is 1). Answers come as events. kBadState before kReady; kTooLarge when args and env
+  // exceed kMaxStartBytes; kInvalidArgument for an empty args.
+  virtual Result<uint32_t> StartProcess(const ProcessRequest& request) = 0;
+  // The cgroup of a process, until ForgetProcess. nullptr when unknown.
+  virtual const cgroups::ProcessGroup* ProcessCgroup(uint32_t process) const = 0;
+  // cgroup.kill: the process and all it ever started.
+  virtual Status KillProcess(uint32_t process) = 0;
+  // Removes the process's cgroup (kBadState while something lives in it: call again later) and its
+  // number.
+  virtual Status ForgetProcess(uint32_t process) = 0;
+  // Numbers of processes whose cgroup still exists, after a restart too.
+  virtual std::vector<uint32_t> Processes() const = 0;
+
+  // Makes ahead what the next StartProcess needs; call when idle.
+  virtual void Prepare() = 0;
+
+  // cgroup.kill of the whole sandbox. Then watch init().
+  virtual Status Kill() = 0;
+};
+
+}  // namespace hutch::runtime
