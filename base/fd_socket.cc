@@ -21,11 +21,13 @@ Error SocketError(int sys, const char* verb) {
 
 Result<SocketPair> MakeSeqpacketPair() {
   int fds[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) != 0) return SysError(errno, "socketpair");
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) != 0)
+    return SysError(errno, "socketpair");
   return SocketPair{UniqueFd(fds[0]), UniqueFd(fds[1])};
 }
 
-Status SendMessage(int socket_fd, std::span<const std::string_view> parts, std::span<const int> fds) {
+Status SendMessage(int socket_fd, std::span<const std::string_view> parts,
+                   std::span<const int> fds) {
   CHECK(fds.size() <= kMaxFdsPerMessage && parts.size() <= kMaxParts);
   iovec iov[kMaxParts];
   for (size_t i = 0; i < parts.size(); ++i)

@@ -1,4 +1,5 @@
-// One message with descriptors over a SOCK_SEQPACKET Unix socket (unix(7), SCM_RIGHTS). Parent-side, allocating.
+// One message with descriptors over a SOCK_SEQPACKET Unix socket (unix(7), SCM_RIGHTS).
+// Parent-side, allocating.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +24,12 @@ struct SocketPair {
 };
 Result<SocketPair> MakeSeqpacketPair();  // AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC
 
-// Sends `parts` as one message. Borrows the descriptors. kUnavailable on EAGAIN, kBadState when the peer is gone.
-Status SendMessage(int socket_fd, std::span<const std::string_view> parts, std::span<const int> fds);
-// Receives one message of at most max_bytes; a truncated message or descriptor list is kTooLarge and is dropped whole.
-// Received descriptors are O_CLOEXEC. kUnavailable on EAGAIN.
+// Sends `parts` as one message. Borrows the descriptors. kUnavailable on EAGAIN, kBadState when the
+// peer is gone.
+Status SendMessage(int socket_fd, std::span<const std::string_view> parts,
+                   std::span<const int> fds);
+// Receives one message of at most max_bytes; a truncated message or descriptor list is kTooLarge
+// and is dropped whole. Received descriptors are O_CLOEXEC. kUnavailable on EAGAIN.
 Result<Message> ReceiveMessage(int socket_fd, size_t max_bytes, int flags = 0);
 
 }  // namespace hutch

@@ -31,15 +31,18 @@ Result<DirHandle> OpenDir(int dir_fd, const std::string& path, const std::string
   return DirHandle(dir, ::closedir);
 }
 
-bool IsDots(const char* name) { return std::string_view(name) == "." || std::string_view(name) == ".."; }
+bool IsDots(const char* name) {
+  return std::string_view(name) == "." || std::string_view(name) == "..";
+}
 
 // Removes everything below an open directory of device `dev`; other file systems are refused.
 Status RemoveChildren(int parent_fd, const std::string& name, const std::string& shown, dev_t dev) {
   ASSIGN_OR_RETURN(DirHandle dir, OpenDir(parent_fd, name, shown));
-  struct stat st{};
+  struct stat st {};
   if (::fstat(::dirfd(dir.get()), &st) != 0) return SysError(errno, "stat " + shown);
   if (st.st_dev != dev)
-    return Error{.code = Code::kBadState, .what = "will not remove " + shown + ": another file system"};
+    return Error{.code = Code::kBadState,
+                 .what = "will not remove " + shown + ": another file system"};
   ::fchmod(::dirfd(dir.get()), 0700);  // a layer may hold directories without write permission
   while (const dirent* entry = ::readdir(dir.get())) {
     if (IsDots(entry->d_name)) continue;
@@ -74,7 +77,8 @@ Result<std::string> ReadAll(int fd, size_t max_bytes) {
     if (n < 0) return SysError(errno, "read");
     if (n == 0) return out;
     if (out.size() + static_cast<size_t>(n) > max_bytes)
-      return Error{.code = Code::kTooLarge, .what = "more than " + std::to_string(max_bytes) + " bytes"};
+      return Error{.code = Code::kTooLarge,
+                   .what = "more than " + std::to_string(max_bytes) + " bytes"};
     out.append(buffer, static_cast<size_t>(n));
   }
 }
@@ -130,8 +134,9 @@ Status WriteFileAtomic(const std::string& path, std::string_view bytes, Durabili
   if (::rename(temporary.c_str(), path.c_str()) != 0) return SysError(errno, "rename to " + path);
   if (durability == Durability::kDisk) {
     const size_t slash = path.rfind('/');
-    ASSIGN_OR_RETURN(UniqueFd dir, Open(slash == std::string::npos ? "." : path.substr(0, slash + 1),
-                                        O_RDONLY | O_DIRECTORY));
+    ASSIGN_OR_RETURN(
+        UniqueFd dir,
+        Open(slash == std::string::npos ? "." : path.substr(0, slash + 1), O_RDONLY | O_DIRECTORY));
     if (::fsync(dir.get()) != 0) return SysError(errno, "fsync directory of " + path);
   }
   return OkStatus();
@@ -140,23 +145,26 @@ Status WriteFileAtomic(const std::string& path, std::string_view bytes, Durabili
 Status MakeDirectories(const std::string& path, mode_t mode) {
   for (size_t at = path.find('/', 1);; at = path.find('/', at + 1)) {
     const std::string part = path.substr(0, at);
-    if (::mkdir(part.c_str(), mode) != 0 && errno != EEXIST) return SysError(errno, "mkdir " + part);
+    if (::mkdir(part.c_str(), mode) != 0 && errno != EEXIST)
+      return SysError(errno, "mkdir " + part);
     if (at == std::string::npos) break;
   }
-  struct stat st{};
+  struct stat st {};
   if (::stat(path.c_str(), &st) != 0) return SysError(errno, "stat " + path);
-  if (!S_ISDIR(st.st_mode)) return Error{.code = Code::kExists, .what = path + " is not a directory"};
+  if (!S_ISDIR(st.st_mode))
+    return Error{.code = Code::kExists, .what = path + " is not a directory"};
   return OkStatus();
 }
 
 Status RemoveTree(const std::string& path) {
-  struct stat st{};
+  struct stat st {};
   if (::lstat(path.c_str(), &st) != 0) {
     if (errno == ENOENT) return OkStatus();
     return SysError(errno, "stat " + path);
   }
   if (S_ISDIR(st.st_mode)) RETURN_IF_ERROR(RemoveChildren(AT_FDCWD, path, path, st.st_dev));
-  if (::unlinkat(AT_FDCWD, path.c_str(), S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) != 0 && errno != ENOENT)
+  if (::unlinkat(AT_FDCWD, path.c_str(), S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) != 0 &&
+      errno != ENOENT)
     return SysError(errno, "remove " + path);
   return OkStatus();
 }

@@ -1,5 +1,6 @@
-// Opening, reading and writing whole files through descriptors, for *trusted* paths (cgroupfs, our own state, /proc).
-// A path inside a container's or image's root is never opened here: use base/rooted_path.h.
+// Opening, reading and writing whole files through descriptors, for *trusted* paths (cgroupfs, our
+// own state, /proc). A path inside a container's or image's root is never opened here: use
+// base/rooted_path.h.
 #pragma once
 
 #include <sys/types.h>
@@ -26,7 +27,8 @@ Result<std::string> ReadFileAt(int dir_fd, const std::string& path, size_t max_b
 
 // write(2) until everything is written. For cgroupfs and /proc the text goes in one call.
 Status WriteAll(int fd, std::string_view bytes);
-// Opens an existing file O_WRONLY and writes `bytes` in one write(2); the error names the file and the value.
+// Opens an existing file O_WRONLY and writes `bytes` in one write(2); the error names the file and
+// the value.
 Status WriteExisting(const std::string& path, std::string_view bytes);
 Status WriteExistingAt(int dir_fd, const std::string& path, std::string_view bytes);
 
@@ -36,8 +38,8 @@ Status WriteFileAtomic(const std::string& path, std::string_view bytes, Durabili
 
 // mkdir -p for our own directories, each new one with `mode`. An existing directory is success.
 Status MakeDirectories(const std::string& path, mode_t mode);
-// Removes a tree below a trusted parent without following symlinks or crossing into another file system.
-// "Already gone" is success.
+// Removes a tree below a trusted parent without following symlinks or crossing into another file
+// system. "Already gone" is success.
 Status RemoveTree(const std::string& path);
 // Names in a directory without "." and "..", sorted.
 Result<std::vector<std::string>> ListDirectory(const std::string& path);

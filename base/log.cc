@@ -10,8 +10,8 @@
 namespace hutch {
 namespace {
 
-LogFormat g_format = LogFormat::kText;      // set once in main
-LogLevel g_minimum = LogLevel::kInfo;       // the log level is the one mutable global the style allows
+LogFormat g_format = LogFormat::kText;  // set once in main
+LogLevel g_minimum = LogLevel::kInfo;   // the log level is the one mutable global the style allows
 
 constexpr const char* kLevelNames[] = {"debug", "info", "warning", "error"};
 constexpr const char* kPrefixes[] = {"<7>", "<6>", "<4>", "<3>"};  // sd-daemon(3) priorities
@@ -19,17 +19,21 @@ constexpr const char* kPrefixes[] = {"<7>", "<6>", "<4>", "<3>"};  // sd-daemon(
 void AppendEscaped(std::string& out, std::string_view text) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') out.append({'\\', c});
-    else if (c == '\n') out += "\\n";
+    if (c == '"' || c == '\\')
+      out.append({'\\', c});
+    else if (c == '\n')
+      out += "\\n";
     else if (byte < 0x20 || byte == 0x7f) {
       char buffer[8];
       std::snprintf(buffer, sizeof buffer, "\\u%04x", byte);
       out += buffer;
-    } else out += c;
+    } else
+      out += c;
   }
 }
 
-void AppendPair(std::string& out, std::string_view key, std::string_view value, const char* separator) {
+void AppendPair(std::string& out, std::string_view key, std::string_view value,
+                const char* separator) {
   out.append(separator).append("\"").append(key).append("\":\"");
   AppendEscaped(out, value);
   out += '"';
@@ -54,7 +58,9 @@ void Log(LogLevel level, std::string_view message, std::initializer_list<LogFiel
     line += "}\n";
   } else {
     static const bool journal = ::getenv("JOURNAL_STREAM") != nullptr;
-    line = journal ? kPrefixes[index] : FormatRfc3339(std::chrono::system_clock::now()) + " " + kLevelNames[index] + " ";
+    line = journal
+               ? kPrefixes[index]
+               : FormatRfc3339(std::chrono::system_clock::now()) + " " + kLevelNames[index] + " ";
     line += message;
     for (const auto& [key, value] : fields) {
       line.append(" ").append(key).append("=\"");

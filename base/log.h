@@ -1,5 +1,5 @@
-// The daemon's log: one line an event on stderr, as text (journald adds the time) or JSON. Only daemon/ and the
-// programs' main functions log; everything below returns errors.
+// The daemon's log: one line an event on stderr, as text (journald adds the time) or JSON. Only
+// daemon/ and the programs' main functions log; everything below returns errors.
 #pragma once
 
 #include <initializer_list>

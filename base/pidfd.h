@@ -13,7 +13,8 @@ class Pidfd {
   Pidfd() = default;
   Pidfd(UniqueFd fd, pid_t pid) : fd_(std::move(fd)), pid_(pid) {}
 
-  // Opens a handle for a process that may not be our child. kNotFound when there is no such process.
+  // Opens a handle for a process that may not be our child. kNotFound when there is no such
+  // process.
   static Result<Pidfd> Open(pid_t pid);
 
   bool valid() const { return fd_.valid(); }

@@ -13,7 +13,8 @@
 
 namespace hutch {
 
-// What the caller can do about an error. The wire names and HTTP statuses are CodeName() and CodeHttpStatus().
+// What the caller can do about an error. The wire names and HTTP statuses are CodeName() and
+// CodeHttpStatus().
 enum class Code {
   kInvalidArgument,
   kNotFound,
@@ -38,9 +39,9 @@ int CodeHttpStatus(Code code);
 
 struct Error {
   Code code = Code::kInternal;
-  int sys = 0;            // errno value; 0 if no system call failed
-  const char* step = "";  // row name of a step table, e.g. "create cgroup"; a string literal
-  std::string what;       // lower case, no full stop, names the path or id
+  int sys = 0;             // errno value; 0 if no system call failed
+  const char* step = "";   // row name of a step table, e.g. "create cgroup"; a string literal
+  std::string what;        // lower case, no full stop, names the path or id
   std::string field = {};  // JSON path of the request field at fault, or empty
   std::string hint = {};   // what to do about it, or empty
 
@@ -51,7 +52,8 @@ struct Error {
 // "EACCES" for EACCES; "errno 4095" for a number without a name.
 std::string ErrnoName(int sys);
 
-// An Error for a failed system call: code kKernel (kNoSpace for ENOSPC and EDQUOT), what = "<what>: <strerror>".
+// An Error for a failed system call: code kKernel (kNoSpace for ENOSPC and EDQUOT), what = "<what>:
+// <strerror>".
 Error SysError(int sys, std::string what);
 
 struct Ok {};
@@ -59,21 +61,37 @@ struct Ok {};
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : v_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: implicit by design
-  Result(Error error) : v_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: implicit by design
+  Result(T value) : v_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit by design
+  Result(Error error)
+      : v_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: implicit by design
 
   bool has_value() const { return v_.index() == 0; }
   explicit operator bool() const { return has_value(); }
-  T& value() & { CHECK(has_value()); return std::get<0>(v_); }
-  const T& value() const& { CHECK(has_value()); return std::get<0>(v_); }
-  T&& value() && { CHECK(has_value()); return std::get<0>(std::move(v_)); }
+  T& value() & {
+    CHECK(has_value());
+    return std::get<0>(v_);
+  }
+  const T& value() const& {
+    CHECK(has_value());
+    return std::get<0>(v_);
+  }
+  T&& value() && {
+    CHECK(has_value());
+    return std::get<0>(std::move(v_));
+  }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T&& operator*() && { return std::move(*this).value(); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
-  const Error& error() const& { CHECK(!has_value()); return std::get<1>(v_); }
-  Error&& error() && { CHECK(!has_value()); return std::get<1>(std::move(v_)); }
+  const Error& error() const& {
+    CHECK(!has_value());
+    return std::get<1>(v_);
+  }
+  Error&& error() && {
+    CHECK(!has_value());
+    return std::get<1>(std::move(v_));
+  }
 
  private:
   std::variant<T, Error> v_;
@@ -89,16 +107,18 @@ void IgnoreError(const Result<T>&, const char* /*why*/) {}
 #define HUTCH_CONCAT_INNER(a, b) a##b
 #define HUTCH_CONCAT(a, b) HUTCH_CONCAT_INNER(a, b)
 
-// ASSIGN_OR_RETURN(UniqueFd fd, Open(...)): declares fd, or returns the error of Open from this function.
-#define ASSIGN_OR_RETURN(lhs, expr) HUTCH_ASSIGN_OR_RETURN(HUTCH_CONCAT(result_, __LINE__), lhs, expr)
-#define HUTCH_ASSIGN_OR_RETURN(tmp, lhs, expr) \
-  auto tmp = (expr);                           \
+// ASSIGN_OR_RETURN(UniqueFd fd, Open(...)): declares fd, or returns the error of Open from this
+// function.
+#define ASSIGN_OR_RETURN(lhs, expr) \
+  HUTCH_ASSIGN_OR_RETURN(HUTCH_CONCAT(result_, __LINE__), lhs, expr)
+#define HUTCH_ASSIGN_OR_RETURN(tmp, lhs, expr)         \
+  auto tmp = (expr);                                   \
   if (!tmp.has_value()) return std::move(tmp).error(); \
   lhs = std::move(tmp).value()
 
-#define RETURN_IF_ERROR(expr)                                          \
-  do {                                                                 \
-    auto hutch_status = (expr);                                        \
+#define RETURN_IF_ERROR(expr)                                              \
+  do {                                                                     \
+    auto hutch_status = (expr);                                            \
     if (!hutch_status.has_value()) return std::move(hutch_status).error(); \
   } while (0)
 

@@ -11,9 +11,12 @@ constexpr int kMaxRetries = 32;  // openat2 answers EAGAIN while a rename races 
 
 uint64_t ResolveFlags(Links links) {
   switch (links) {
-    case Links::kInRoot: return RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
-    case Links::kBeneath: return RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
-    case Links::kNone: return RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS;
+    case Links::kInRoot:
+      return RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
+    case Links::kBeneath:
+      return RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+    case Links::kNone:
+      return RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS;
   }
   return RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS;
 }
@@ -53,12 +56,12 @@ Result<UniqueFd> RootedPath::OpenDirectory() const { return Open(O_PATH | O_DIRE
 Result<UniqueFd> RootedPath::OpenRegularFile() const {
   // O_PATH first: opening a FIFO or a device has effects, looking at it has none.
   ASSIGN_OR_RETURN(UniqueFd handle, Open(O_PATH));
-  struct stat st{};
+  struct stat st {};
   if (::fstat(handle.get(), &st) != 0) return PathError(errno, "stat", path_);
   if (!S_ISREG(st.st_mode))
     return Error{.code = Code::kInvalidArgument, .what = "/" + path_ + " is not a regular file"};
   ASSIGN_OR_RETURN(UniqueFd file, Open(O_RDONLY | O_NONBLOCK | O_NOCTTY));
-  struct stat opened{};
+  struct stat opened {};
   if (::fstat(file.get(), &opened) != 0) return PathError(errno, "stat", path_);
   if (!S_ISREG(opened.st_mode))
     return Error{.code = Code::kInvalidArgument, .what = "/" + path_ + " is not a regular file"};
@@ -72,7 +75,8 @@ Result<UniqueFd> RootedPath::OpenParent(std::string* name) const {
   *name = slash == std::string::npos ? trimmed : trimmed.substr(slash + 1);
   if (*name == "." || *name == ".." || name->empty())
     return Error{.code = Code::kInvalidArgument, .what = "/" + path_ + " has no last component"};
-  return OpenBelow(slash == std::string::npos ? "." : trimmed.substr(0, slash), O_PATH | O_DIRECTORY);
+  return OpenBelow(slash == std::string::npos ? "." : trimmed.substr(0, slash),
+                   O_PATH | O_DIRECTORY);
 }
 
 Result<UniqueFd> RootedPath::MakeDirectories(mode_t mode, uid_t uid, gid_t gid) const {
@@ -87,7 +91,8 @@ Result<UniqueFd> RootedPath::MakeDirectories(mode_t mode, uid_t uid, gid_t gid) 
     const bool made = ::mkdirat(current.get(), part.c_str(), mode) == 0;
     if (!made && errno != EEXIST) return PathError(errno, "mkdir", path_);
     walked += walked.empty() ? part : "/" + part;
-    // A directory of ours is reached without any link; one that was there may be reached through links.
+    // A directory of ours is reached without any link; one that was there may be reached through
+    // links.
     if (made) {
       const int fd = sys::Openat2(current.get(), part.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW,
                                   ResolveFlags(Links::kNone));
@@ -117,7 +122,7 @@ Result<UniqueFd> RootedPath::CreateFile(mode_t mode) const {
 
 Result<struct stat> RootedPath::Stat() const {
   ASSIGN_OR_RETURN(UniqueFd handle, Open(O_PATH | O_NOFOLLOW));
-  struct stat st{};
+  struct stat st {};
   if (::fstat(handle.get(), &st) != 0) return PathError(errno, "stat", path_);
   return st;
 }

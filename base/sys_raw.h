@@ -1,5 +1,5 @@
-// System calls as they are: inline, noexcept, no errno, no allocation. Each returns the kernel's value, or -errno.
-// Safe after clone. Includes the calls and constants that glibc 2.36 lacks.
+// System calls as they are: inline, noexcept, no errno, no allocation. Each returns the kernel's
+// value, or -errno. Safe after clone. Includes the calls and constants that glibc 2.36 lacks.
 #pragma once
 
 #include <fcntl.h>
@@ -51,7 +51,8 @@ inline long Clone3(const struct clone_args* args) noexcept {
 inline int OpenTree(int dir_fd, const char* path, unsigned flags) noexcept {
   return static_cast<int>(Raw(SYS_open_tree, dir_fd, path, flags | OPEN_TREE_CLOEXEC));
 }
-inline int MoveMount(int from_fd, const char* from, int to_fd, const char* to, unsigned flags) noexcept {
+inline int MoveMount(int from_fd, const char* from, int to_fd, const char* to,
+                     unsigned flags) noexcept {
   return static_cast<int>(Raw(SYS_move_mount, from_fd, from, to_fd, to, flags));
 }
 inline int Fsopen(const char* type) noexcept {
@@ -63,7 +64,8 @@ inline int Fsconfig(int fs_fd, unsigned cmd, const char* key, const void* value,
 inline int Fsmount(int fs_fd, unsigned attributes) noexcept {
   return static_cast<int>(Raw(SYS_fsmount, fs_fd, FSMOUNT_CLOEXEC, attributes));
 }
-inline int MountSetattr(int dir_fd, const char* path, unsigned flags, const struct mount_attr* attr) noexcept {
+inline int MountSetattr(int dir_fd, const char* path, unsigned flags,
+                        const struct mount_attr* attr) noexcept {
   return static_cast<int>(Raw(SYS_mount_setattr, dir_fd, path, flags, attr, sizeof *attr));
 }
 inline int PivotRoot(const char* new_root, const char* put_old) noexcept {
@@ -82,7 +84,8 @@ inline int Capset(const struct __user_cap_header_struct* header,
                   const struct __user_cap_data_struct* data) noexcept {
   return static_cast<int>(Raw(SYS_capset, header, data));
 }
-inline int Capget(struct __user_cap_header_struct* header, struct __user_cap_data_struct* data) noexcept {
+inline int Capget(struct __user_cap_header_struct* header,
+                  struct __user_cap_data_struct* data) noexcept {
   return static_cast<int>(Raw(SYS_capget, header, data));
 }
 

@@ -10,8 +10,9 @@ namespace hutch {
 namespace {
 
 Error BadText(std::string_view what, std::string_view text) {
-  return Error{.code = Code::kInvalidArgument,
-               .what = "not a " + std::string(what) + ": \"" + std::string(text.substr(0, 64)) + "\""};
+  return Error{
+      .code = Code::kInvalidArgument,
+      .what = "not a " + std::string(what) + ": \"" + std::string(text.substr(0, 64)) + "\""};
 }
 
 struct UnitRow {
@@ -19,9 +20,16 @@ struct UnitRow {
   uint64_t factor;
 };
 constexpr UnitRow kUnits[] = {
-    {"", 1},           {"B", 1},
-    {"KiB", 1u << 10}, {"MiB", 1u << 20}, {"GiB", 1u << 30}, {"TiB", 1ull << 40},
-    {"KB", 1000},      {"MB", 1000000},   {"GB", 1000000000}, {"TB", 1000000000000},
+    {"", 1},
+    {"B", 1},
+    {"KiB", 1u << 10},
+    {"MiB", 1u << 20},
+    {"GiB", 1u << 30},
+    {"TiB", 1ull << 40},
+    {"KB", 1000},
+    {"MB", 1000000},
+    {"GB", 1000000000},
+    {"TB", 1000000000000},
 };
 
 // Length of the UTF-8 sequence at the start of `text`, 0 when there is none.
@@ -29,7 +37,10 @@ size_t SequenceLength(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
   if (lead < 0x80) return 1;
-  const size_t n = lead >= 0xC2 && lead <= 0xDF ? 2 : (lead & 0xF0) == 0xE0 ? 3 : lead >= 0xF0 && lead <= 0xF4 ? 4 : 0;
+  const size_t n = lead >= 0xC2 && lead <= 0xDF   ? 2
+                   : (lead & 0xF0) == 0xE0        ? 3
+                   : lead >= 0xF0 && lead <= 0xF4 ? 4
+                                                  : 0;
   if (n == 0 || text.size() < n) return 0;
   for (size_t i = 1; i < n; ++i)
     if ((byte(i) & 0xC0) != 0x80) return 0;
@@ -128,8 +139,10 @@ std::string RandomBase32(size_t count) {
   std::string text(count, '\0');
   for (size_t done = 0; done < count;) {
     const ssize_t n = ::getrandom(text.data() + done, count - done, 0);
-    if (n > 0) done += static_cast<size_t>(n);
-    else CHECK(errno == EINTR);
+    if (n > 0)
+      done += static_cast<size_t>(n);
+    else
+      CHECK(errno == EINTR);
   }
   for (char& c : text) c = kAlphabet[static_cast<unsigned char>(c) & 31];
   return text;
@@ -151,9 +164,11 @@ Result<WallTime> ParseRfc3339(std::string_view text) {
   std::tm tm{};
   int ms = 0, used = 0;
   const std::string copy(text);
-  const int fields = std::sscanf(copy.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &tm.tm_year, &tm.tm_mon,
-                                 &tm.tm_mday, &tm.tm_hour, &tm.tm_min, &tm.tm_sec, &ms, &used);
-  if (fields != 7 || static_cast<size_t>(used) != text.size()) return BadText("RFC 3339 UTC time", text);
+  const int fields =
+      std::sscanf(copy.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &tm.tm_year, &tm.tm_mon,
+                  &tm.tm_mday, &tm.tm_hour, &tm.tm_min, &tm.tm_sec, &ms, &used);
+  if (fields != 7 || static_cast<size_t>(used) != text.size())
+    return BadText("RFC 3339 UTC time", text);
   tm.tm_year -= 1900;
   tm.tm_mon -= 1;
   return std::chrono::system_clock::from_time_t(::timegm(&tm)) + std::chrono::milliseconds(ms);

@@ -1,15 +1,18 @@
 # How every target of the project is compiled and linked.
 include(CheckCXXCompilerFlag)
 
-add_library(hutch_flags INTERFACE)
-target_include_directories(hutch_flags INTERFACE ${PROJECT_SOURCE_DIR})
-target_compile_definitions(hutch_flags INTERFACE _GNU_SOURCE HUTCH_VERSION="${PROJECT_VERSION}")
-target_compile_options(hutch_flags INTERFACE
+# hutch_plain_flags: without sanitizers, for the static agent.
+add_library(hutch_plain_flags INTERFACE)
+target_include_directories(hutch_plain_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_definitions(hutch_plain_flags INTERFACE _GNU_SOURCE HUTCH_VERSION="${PROJECT_VERSION}")
+target_compile_options(hutch_plain_flags INTERFACE
   -Wall -Wextra -Wconversion -Wshadow -Werror -fno-strict-aliasing -fstack-protector-strong)
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
-  target_compile_options(hutch_flags INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
-  target_link_options(hutch_flags INTERFACE -Wl,-z,relro,-z,now)
+  target_compile_options(hutch_plain_flags INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+  target_link_options(hutch_plain_flags INTERFACE -Wl,-z,relro,-z,now)
 endif()
+add_library(hutch_flags INTERFACE)
+target_link_libraries(hutch_flags INTERFACE hutch_plain_flags)
 if(HUTCH_SANITIZE)
   target_compile_options(hutch_flags INTERFACE -fsanitize=${HUTCH_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(hutch_flags INTERFACE -fsanitize=${HUTCH_SANITIZE})

@@ -8,7 +8,8 @@
 namespace hutch::oci {
 namespace {
 
-// Builds the value while checking depth and duplicate keys, which nlohmann's own parser lets through.
+// Builds the value while checking depth and duplicate keys, which nlohmann's own parser lets
+// through.
 class StrictSax : public nlohmann::json_sax<Json> {
  public:
   explicit StrictSax(size_t max_depth) : max_depth_(max_depth) {}
@@ -28,7 +29,8 @@ class StrictSax : public nlohmann::json_sax<Json> {
     key_ = std::move(k);
     return true;
   }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception&) override {
     return Refuse("malformed JSON at byte " + std::to_string(position));
   }
   Json root;
@@ -47,8 +49,10 @@ class StrictSax : public nlohmann::json_sax<Json> {
   }
   bool Add(Json v) { return Place(std::move(v)) != nullptr; }
   bool Open(Json v) {
-    if (stack_.size() >= max_depth_) return Refuse("nested deeper than " + std::to_string(max_depth_));
-    stack_.push_back(Place(std::move(v)));  // stays valid: a parent does not grow while a child is open
+    if (stack_.size() >= max_depth_)
+      return Refuse("nested deeper than " + std::to_string(max_depth_));
+    stack_.push_back(
+        Place(std::move(v)));  // stays valid: a parent does not grow while a child is open
     return true;
   }
   bool Close() { return stack_.pop_back(), true; }
@@ -66,7 +70,8 @@ Error Invalid(std::string what, std::string field) {
 
 Result<Json> ParseJson(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes)
-    return Error{.code = Code::kTooLarge, .what = "JSON of more than " + std::to_string(limits.max_bytes) + " bytes"};
+    return Error{.code = Code::kTooLarge,
+                 .what = "JSON of more than " + std::to_string(limits.max_bytes) + " bytes"};
   if (!IsUtf8(text)) return Invalid("JSON is not valid UTF-8", "");
   StrictSax sax(limits.max_depth);
   if (!Json::sax_parse(text.begin(), text.end(), &sax) || !sax.error.empty())
@@ -74,13 +79,18 @@ Result<Json> ParseJson(std::string_view text, const JsonLimits& limits) {
   return std::move(sax.root);
 }
 
-std::string PrintJson(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string PrintJson(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
-ObjectReader::ObjectReader(const Json& object, std::string path) : object_(&object), path_(std::move(path)) {
+ObjectReader::ObjectReader(const Json& object, std::string path)
+    : object_(&object), path_(std::move(path)) {
   if (!object.is_object()) error_ = Invalid("must be an object", path_);
 }
 
-std::string ObjectReader::PathOf(const char* name) const { return path_.empty() ? name : path_ + "." + name; }
+std::string ObjectReader::PathOf(const char* name) const {
+  return path_.empty() ? name : path_ + "." + name;
+}
 
 void ObjectReader::Fail(const char* name, std::string message) {
   if (!error_) error_ = Invalid(PathOf(name) + " " + message, PathOf(name));
@@ -100,7 +110,8 @@ ObjectReader& ObjectReader::String(const char* name, std::string* out, size_t ma
   if (member == nullptr) return *this;
   if (!member->is_string()) return Fail(name, "must be a string"), *this;
   const auto& text = member->get_ref<const std::string&>();
-  if (text.size() > max_bytes) return Fail(name, "is longer than " + std::to_string(max_bytes) + " bytes"), *this;
+  if (text.size() > max_bytes)
+    return Fail(name, "is longer than " + std::to_string(max_bytes) + " bytes"), *this;
   if (text.find('\0') != std::string::npos) return Fail(name, "holds a NUL byte"), *this;
   *out = text;
   return *this;
@@ -120,7 +131,8 @@ ObjectReader& ObjectReader::Uint(const char* name, uint64_t* out, uint64_t min, 
   if (!member->is_number_unsigned()) return Fail(name, "must be a non-negative integer"), *this;
   const auto value = member->get<uint64_t>();
   if (value < min || value > max)
-    return Fail(name, "must be between " + std::to_string(min) + " and " + std::to_string(max)), *this;
+    return Fail(name, "must be between " + std::to_string(min) + " and " + std::to_string(max)),
+           *this;
   *out = value;
   return *this;
 }
@@ -135,11 +147,13 @@ ObjectReader& ObjectReader::Number(const char* name, double* out, double min, do
   return *this;
 }
 
-ObjectReader& ObjectReader::Strings(const char* name, std::vector<std::string>* out, size_t max_count) {
+ObjectReader& ObjectReader::Strings(const char* name, std::vector<std::string>* out,
+                                    size_t max_count) {
   const Json* member = Find(name);
   if (member == nullptr) return *this;
   if (!member->is_array()) return Fail(name, "must be an array of strings"), *this;
-  if (member->size() > max_count) return Fail(name, "has more than " + std::to_string(max_count) + " items"), *this;
+  if (member->size() > max_count)
+    return Fail(name, "has more than " + std::to_string(max_count) + " items"), *this;
   std::vector<std::string> values;
   for (const Json& item : *member) {
     if (!item.is_string()) return Fail(name, "must be an array of strings"), *this;
@@ -150,11 +164,13 @@ ObjectReader& ObjectReader::Strings(const char* name, std::vector<std::string>* 
   return *this;
 }
 
-ObjectReader& ObjectReader::StringMap(const char* name, std::map<std::string, std::string>* out, size_t max_count) {
+ObjectReader& ObjectReader::StringMap(const char* name, std::map<std::string, std::string>* out,
+                                      size_t max_count) {
   const Json* member = Find(name);
   if (member == nullptr) return *this;
   if (!member->is_object()) return Fail(name, "must be an object of strings"), *this;
-  if (member->size() > max_count) return Fail(name, "has more than " + std::to_string(max_count) + " members"), *this;
+  if (member->size() > max_count)
+    return Fail(name, "has more than " + std::to_string(max_count) + " members"), *this;
   std::map<std::string, std::string> values;
   for (const auto& [key, item] : member->items()) {
     if (!item.is_string()) return Fail(name, "must be an object of strings"), *this;

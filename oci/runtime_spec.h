@@ -1,5 +1,6 @@
-// The OCI runtime specification's config.json as plain structs (runtime-spec 1.2, config.md and config-linux.md): the
-// names of the specification, no behaviour. This is the "container spec": the one language between daemon/ and runtime/.
+// The OCI runtime specification's config.json as plain structs (runtime-spec 1.2, config.md and
+// config-linux.md): the names of the specification, no behaviour. This is the "container spec": the
+// one language between daemon/ and runtime/.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +57,7 @@ struct IdMapping {
   uint32_t size = 0;
 };
 
-struct LinuxResources {  // absent: no limit
+struct LinuxResources {                        // absent: no limit
   std::optional<uint64_t> memory_limit_bytes;  // memory.limit
   std::optional<uint64_t> memory_swap_bytes;   // swap alone (memory.swap.max); hutch always sets 0
   std::optional<uint64_t> pids_limit;

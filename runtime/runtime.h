@@ -48,9 +48,9 @@ struct RuntimeEvent {
     kSpawnerDied,  // the spawn server ended; a new one was started; spawner_fd() changed
   };
   Kind kind;
-  std::string id;
+  std::string id = {};
   int wait_status = 0;
-  std::optional<Error> error;
+  std::optional<Error> error = {};
 };
 
 // One that was running when the last hutchd ended.

@@ -49,7 +49,7 @@ struct AgentEvent {
   int pid = 0;             // kStarted
   int wait_status = 0;     // kExited, as waitpid(2)
   struct rusage usage {};  // kExited: of the leader and what it waited for
-  std::optional<Error> error;
+  std::optional<Error> error = {};
 };
 
 class Sandbox {

@@ -1,0 +1,125 @@
+#include "network/netns.h"
+
+#include <fcntl.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/file.h"
+
+namespace hutch::network {
+namespace {
+
+constexpr char kThreadNetns[] = "/proc/thread-self/ns/net";
+
+struct SysctlRow {
+  const char* path;
+  const char* value;
+};
+// As Docker and podman set them: servers on low ports and ping without privilege. /proc/sys/net is
+// the calling thread's.
+constexpr SysctlRow kSysctls[] = {
+    {"/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"},
+    {"/proc/sys/net/ipv4/ping_group_range", "0 2147483647"},
+};
+
+Status BringUpLoopback() {
+  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return SysError(errno, "socket for lo");
+  ifreq request{};
+  std::strncpy(request.ifr_name, "lo", IFNAMSIZ - 1);
+  request.ifr_flags = IFF_UP | IFF_RUNNING;
+  if (::ioctl(socket.get(), SIOCSIFFLAGS, &request) != 0) return SysError(errno, "bring lo up");
+  return OkStatus();
+}
+
+// In the new namespace, on its thread.
+Result<UniqueFd> Furnish() {
+  RETURN_IF_ERROR(BringUpLoopback());
+  for (const SysctlRow& row : kSysctls) {
+    // A kernel built without the sysctl has nothing to relax; the sandbox then has less, not more.
+    if (PathExists(row.path)) RETURN_IF_ERROR(WriteExisting(row.path, row.value));
+  }
+  return Open(kThreadNetns, O_RDONLY);
+}
+
+class Pool : public NetnsPool {
+ public:
+  explicit Pool(size_t target) : target_(target) {
+    if (target > 0) thread_ = std::thread([this] { Fill(); });
+  }
+  ~Pool() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+  Result<UniqueFd> Take() override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!ready_.empty()) {
+        UniqueFd fd = std::move(ready_.back());
+        ready_.pop_back();
+        wake_.notify_one();
+        return fd;
+      }
+    }
+    return MakeNetns();
+  }
+  size_t ready() const override {
+    const std::lock_guard lock(mutex_);
+    return ready_.size();
+  }
+
+ private:
+  void Fill() {
+    std::unique_lock lock(mutex_);
+    while (!stop_) {
+      if (ready_.size() >= target_) {
+        wake_.wait(lock);
+        continue;
+      }
+      lock.unlock();
+      auto made = MakeNetns();
+      lock.lock();
+      if (made)
+        ready_.push_back(std::move(*made));
+      else
+        wake_.wait_for(lock,
+                       std::chrono::seconds(1));  // Take() will meet and report the error itself
+    }
+  }
+
+  const size_t target_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<UniqueFd> ready_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<UniqueFd> MakeNetns() {
+  ASSIGN_OR_RETURN(const UniqueFd own, Open(kThreadNetns, O_RDONLY));
+  if (::unshare(CLONE_NEWNET) != 0) return SysError(errno, "unshare network namespace");
+  auto made = Furnish();
+  // A thread left in the wrong network would do its later work there: that must not go on.
+  CHECK(::setns(own.get(), CLONE_NEWNET) == 0);
+  return made;
+}
+
+std::unique_ptr<NetnsPool> NetnsPool::Start(size_t target) {
+  return std::make_unique<Pool>(target);
+}
+
+}  // namespace hutch::network

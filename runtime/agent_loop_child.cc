@@ -1,0 +1,224 @@
+// PID 1 of a sandbox: becomes it, then starts processes for hutchd and reaps everything, for as
+// long as the sandbox lives. When hutchd goes away a blank ends; a sandbox goes on, and keeps every
+// exit status until a new hutchd has taken it.
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "base/sys_raw.h"
+#include "runtime/agent_child.h"
+
+namespace hutch::runtime {
+namespace {
+
+struct ProcessSlot {
+  uint32_t process;  // 0: free
+  pid_t pid;
+  bool exited;
+  ExitedMessage exit;
+};
+
+// One static instance: the agent has no heap.
+struct Agent {
+  int conn_fd;  // -1 while hutchd is away
+  int signal_fd;
+  sock_filter process_filter[kMaxFilterInstructions];
+  uint16_t process_filter_count;
+  ProcessSlot slots[kMaxAgentProcesses];
+  size_t slot_high;  // slots at and above were never used
+  alignas(8) char buffer[kMaxStartBytes > kMaxPlanBytes ? kMaxStartBytes : kMaxPlanBytes];
+  char* table[kMaxArgs + 2];
+};
+Agent g_agent;
+
+template <class Message>
+void Stamp(Message& message, AgentMessage type, uint32_t process) noexcept {
+  message.header = {kAgentMagic, kAgentVersion, type, sizeof message, process};
+}
+
+// A failed send means that hutchd is gone; what matters is kept in the slots.
+template <class Message>
+void Tell(const Message& message) noexcept {
+  if (g_agent.conn_fd >= 0) SendWithFds(g_agent.conn_fd, &message, sizeof message, nullptr, 0);
+}
+
+ProcessSlot* FindSlot(uint32_t process) noexcept {
+  for (size_t i = 0; i < g_agent.slot_high; ++i)
+    if (g_agent.slots[i].process == process) return &g_agent.slots[i];
+  return nullptr;
+}
+
+ProcessSlot* TakeSlot() noexcept {
+  if (ProcessSlot* free_slot = FindSlot(0); free_slot != nullptr) return free_slot;
+  if (g_agent.slot_high == kMaxAgentProcesses) return nullptr;
+  return &g_agent.slots[g_agent.slot_high++];
+}
+
+long CloneProcess(const ProcessContext& context) noexcept {
+  struct clone_args args {};
+  // A cgroup namespace of its own, rooted at its own group: it sees "/" and nothing above.
+  args.flags = CLONE_INTO_CGROUP | CLONE_NEWCGROUP | CLONE_CLEAR_SIGHAND;
+  args.exit_signal = SIGCHLD;
+  args.cgroup = static_cast<uint64_t>(context.fds[kStartCgroupFd]);
+  return sys::Clone3(&args);
+}
+
+int StartInto(ProcessSlot& slot, const ChildStart& start, const int* fds) noexcept {
+  ProcessContext context{&start, {}, g_agent.process_filter, g_agent.process_filter_count};
+  std::memcpy(context.fds, fds, sizeof context.fds);
+  const long pid = CloneProcess(context);
+  if (pid == 0) RunProcess(context);
+  if (pid < 0) return static_cast<int>(-pid);
+  slot = {start.message->header.process, static_cast<pid_t>(pid), false, {}};
+  return 0;
+}
+
+void HandleStart(size_t size, const int* fds, size_t fd_count) noexcept {
+  ChildStart start{};
+  int err =
+      fd_count == kStartFdCount ? ParseStart(g_agent.buffer, size, g_agent.table, &start) : EPROTO;
+  const uint32_t process = reinterpret_cast<AgentHeader*>(g_agent.buffer)->process;
+  ProcessSlot* slot = err == 0 ? TakeSlot() : nullptr;
+  if (err == 0) err = slot == nullptr ? EAGAIN : StartInto(*slot, start, fds);
+  if (err == 0) {
+    StartedMessage started{};
+    Stamp(started, AgentMessage::kStarted, process);
+    started.pid = slot->pid;
+    return Tell(started);
+  }
+  StartFailedMessage failed{};
+  Stamp(failed, AgentMessage::kStartFailed, process);
+  failed.error = err;
+  Tell(failed);
+}
+
+void Hangup() noexcept {
+  ::close(g_agent.conn_fd);
+  g_agent.conn_fd = -1;
+}
+
+void HandleMessage() noexcept {
+  int fds[kStartFdCount];
+  size_t fd_count = 0;
+  const long size = ReceiveWithFds(g_agent.conn_fd, g_agent.buffer, sizeof g_agent.buffer, fds,
+                                   kStartFdCount, &fd_count);
+  if (size == -EAGAIN) return;
+  if (size <= 0) return Hangup();
+  const auto* header = reinterpret_cast<const AgentHeader*>(g_agent.buffer);
+  const bool sound = static_cast<size_t>(size) >= sizeof *header && header->magic == kAgentMagic &&
+                     header->version == kAgentVersion && header->size == static_cast<size_t>(size);
+  if (sound && header->type == AgentMessage::kStart)
+    HandleStart(static_cast<size_t>(size), fds, fd_count);
+  if (sound && header->type == AgentMessage::kForget) {
+    ProcessSlot* slot = header->process != 0 ? FindSlot(header->process) : nullptr;
+    if (slot != nullptr && slot->exited) slot->process = 0;
+  }
+  for (size_t i = 0; i < fd_count; ++i) ::close(fds[i]);
+  if (!sound) Hangup();
+}
+
+// A new hutchd: told everything that is remembered, exits included, since it may not know.
+void HandleConnect() noexcept {
+  const int fd = ::accept4(kListenFd, nullptr, nullptr, SOCK_CLOEXEC);
+  if (fd < 0) return;
+  if (g_agent.conn_fd >= 0) Hangup();
+  g_agent.conn_fd = fd;
+  HelloMessage hello{};
+  Stamp(hello, AgentMessage::kHello, 0);
+  for (size_t i = 0; i < g_agent.slot_high; ++i)
+    hello.process_count += g_agent.slots[i].process != 0 ? 1 : 0;
+  Tell(hello);
+  for (size_t i = 0; i < g_agent.slot_high; ++i) {
+    const ProcessSlot& slot = g_agent.slots[i];
+    if (slot.process == 0) continue;
+    StartedMessage started{};
+    Stamp(started, AgentMessage::kStarted, slot.process);
+    started.pid = slot.pid;
+    Tell(started);
+    if (slot.exited) Tell(slot.exit);
+  }
+}
+
+int64_t Microseconds(const timeval& time) noexcept { return time.tv_sec * 1000000 + time.tv_usec; }
+
+void Reap() noexcept {
+  signalfd_siginfo info[16];
+  while (::read(g_agent.signal_fd, info, sizeof info) > 0) continue;
+  int status;
+  rusage usage{};
+  for (pid_t pid; (pid = ::wait4(-1, &status, WNOHANG, &usage)) > 0;) {
+    for (size_t i = 0; i < g_agent.slot_high; ++i) {
+      ProcessSlot& slot = g_agent.slots[i];
+      if (slot.process == 0 || slot.exited || slot.pid != pid) continue;
+      Stamp(slot.exit, AgentMessage::kExited, slot.process);
+      slot.exit.wait_status = status;
+      slot.exit.user_us = Microseconds(usage.ru_utime);
+      slot.exit.system_us = Microseconds(usage.ru_stime);
+      slot.exit.max_rss_kib = usage.ru_maxrss;
+      slot.exited = true;
+      Tell(slot.exit);
+      break;
+    }
+  }
+}
+
+void AwaitPlan(AgentState& state) noexcept {
+  size_t fd_count = 0;
+  const long size = ReceiveWithFds(kConnFd, g_agent.buffer, sizeof g_agent.buffer, state.plan_fds,
+                                   kPlanFdCount, &fd_count);
+  if (size <= 0 || fd_count != kPlanFdCount)
+    ::_exit(size == 0 ? 0 : 201);  // hutchd is gone: a blank ends with it
+  state.message = g_agent.buffer;
+  state.message_size = static_cast<size_t>(size);
+}
+
+int OpenSignals() noexcept {
+  sigset_t all, chld;
+  sigfillset(&all);
+  sigemptyset(&chld);
+  sigaddset(&chld, SIGCHLD);
+  if (::sigprocmask(SIG_SETMASK, &all, nullptr) != 0) return -1;
+  return ::signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+void KeepProcessFilter(const ChildPlan& plan) noexcept {
+  g_agent.process_filter_count = static_cast<uint16_t>(plan.message->process_filter_count);
+  std::memcpy(g_agent.process_filter, plan.process_filter,
+              plan.message->process_filter_count * sizeof(sock_filter));
+}
+
+}  // namespace
+
+void RunAgent(AgentState& state) noexcept {
+  RunBlankSteps(state);
+  BlankMessage blank{};
+  Stamp(blank, AgentMessage::kBlank, 0);
+  SendWithFds(kConnFd, &blank, sizeof blank, nullptr, 0);
+  AwaitPlan(state);
+  RunPlanSteps(state);
+  KeepProcessFilter(state.plan);  // the buffer is used again
+  g_agent.conn_fd = kConnFd;
+  g_agent.signal_fd = OpenSignals();
+  if (g_agent.signal_fd < 0) ::_exit(202);
+  Stamp(state.ready, AgentMessage::kReady, 0);
+  Tell(state.ready);
+  while (true) {
+    pollfd polls[3] = {
+        {g_agent.signal_fd, POLLIN, 0}, {kListenFd, POLLIN, 0}, {g_agent.conn_fd, POLLIN, 0}};
+    if (::poll(polls, 3, -1) < 0) {
+      if (errno == EINTR) continue;
+      ::_exit(203);
+    }
+    if (polls[0].revents != 0) Reap();
+    if (polls[2].revents != 0 && g_agent.conn_fd >= 0) HandleMessage();
+    if (polls[1].revents != 0) HandleConnect();
+  }
+}
+
+}  // namespace hutch::runtime

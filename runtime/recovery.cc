@@ -1,0 +1,125 @@
+// State files, and what a new hutchd makes of what the last one left.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "base/file.h"
+#include "oci/json.h"
+#include "runtime/runtime_impl.h"
+
+namespace hutch::runtime {
+namespace {
+
+constexpr uint64_t kStateVersion = 1;
+constexpr size_t kMaxStateBytes = 4u << 20;
+constexpr int kRemoveAttempts = 400;  // of 5 ms each
+constexpr char kStateName[] = "state.json";
+
+Result<UniqueFd> ConnectAgent(int directory_fd) {
+  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return SysError(errno, "socket for the agent");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = "/proc/self/fd/" + std::to_string(directory_fd) + "/agent.sock";
+  std::memcpy(address.sun_path, path.data(), path.size());
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return SysError(errno, "connect to agent.sock");
+  return fd;
+}
+
+// The one process of agent/; looked up again once the handle is held, so that it cannot be somebody
+// else's pid.
+Result<Pidfd> OpenInit(const cgroups::SandboxGroup& group) {
+  ASSIGN_OR_RETURN(const std::vector<pid_t> before, group.AgentPids());
+  if (before.size() != 1) return Error{.code = Code::kNotFound, .what = "no agent is running"};
+  ASSIGN_OR_RETURN(Pidfd init, Pidfd::Open(before[0]));
+  ASSIGN_OR_RETURN(const std::vector<pid_t> after, group.AgentPids());
+  if (after != before || init.HasEnded())
+    return Error{.code = Code::kNotFound, .what = "the agent ended"};
+  return init;
+}
+
+}  // namespace
+
+Status RuntimeImpl::SaveState(const Sandbox& sandbox, const std::string& saved) {
+  const oci::Json state = {{"version", kStateVersion},
+                           {"id", sandbox.id()},
+                           {"host_id_start", sandbox.host_id_start()},
+                           {"saved", saved}};
+  // On a tmpfs: it dies with a reboot exactly as sandboxes do.
+  return WriteFileAtomic(workshop_.sandboxes_dir + "/" + sandbox.id() + "/" + kStateName,
+                         oci::PrintJson(state), Durability::kMemory);
+}
+
+Result<Recovered> RuntimeImpl::TakeUp(const std::string& id) {
+  auto shell = std::make_unique<Shell>();
+  shell->workshop = &workshop_;
+  shell->id = id;
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadFile(shell->DirectoryPath() + "/" + kStateName, kMaxStateBytes));
+  ASSIGN_OR_RETURN(const oci::Json state,
+                   oci::ParseJson(text, {.max_bytes = kMaxStateBytes, .max_depth = 8}));
+  uint64_t version = 0, host_id_start = 0;
+  std::string saved;
+  RETURN_IF_ERROR(oci::ObjectReader(state, "")
+                      .Uint("version", &version, kStateVersion, kStateVersion)
+                      .Uint("host_id_start", &host_id_start, 1, UINT32_MAX)
+                      .String("saved", &saved, kMaxStateBytes)
+                      .Done(oci::ObjectReader::Unknown::kIgnore));
+  ASSIGN_OR_RETURN(shell->directory, Open(shell->DirectoryPath(), O_RDONLY | O_DIRECTORY));
+  ASSIGN_OR_RETURN(shell->group, workshop_.tree->OpenExisting(id));
+  shell->has_cgroups = true;
+  RETURN_IF_ERROR(shell->group.DelegateTo(static_cast<uint32_t>(host_id_start)));
+  ASSIGN_OR_RETURN(shell->init, OpenInit(shell->group));
+  ASSIGN_OR_RETURN(shell->conn, ConnectAgent(shell->directory.get()));
+  shell->host_id_start = static_cast<uint32_t>(host_id_start);
+  auto sandbox = std::make_unique<SandboxImpl>(std::move(shell), false);
+  sandbox->on_destroy = OnSandboxDestroyed;
+  sandbox->owner = this;
+  RETURN_IF_ERROR(sandbox->TakeUpProcesses());
+  RETURN_IF_ERROR(workshop_.host_ids.Claim(
+      sandbox->host_id_start()));  // last: what fails before is not taken up
+  living_[sandbox->pid()] = sandbox.get();
+  return Recovered{std::move(sandbox), std::move(saved)};
+}
+
+void RuntimeImpl::RemoveRemains(const std::string& id, std::vector<std::string>* removed) {
+  Shell shell;
+  shell.workshop = &workshop_;
+  shell.id = id;
+  if (auto group = workshop_.tree->OpenExisting(id)) {
+    shell.group = std::move(*group);
+    shell.has_cgroups = true;
+  }
+  Status status = OkStatus();
+  for (int i = 0; i < kRemoveAttempts; ++i) {
+    status = UndoSteps(ShellSteps(), shell);
+    if (status || status.error().code != Code::kBadState) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  removed->push_back(id + (status ? "" : ": " + status.error().ToString()));
+}
+
+Result<std::vector<Recovered>> RuntimeImpl::Recover(std::vector<std::string>* removed) {
+  ASSIGN_OR_RETURN(std::vector<std::string> ids, ListDirectory(workshop_.sandboxes_dir));
+  ASSIGN_OR_RETURN(const std::vector<std::string> grouped, workshop_.tree->List());
+  ids.insert(ids.end(), grouped.begin(), grouped.end());
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  std::vector<Recovered> recovered;
+  for (const std::string& id : ids) {
+    auto taken = TakeUp(id);
+    if (taken)
+      recovered.push_back(std::move(*taken));
+    else
+      RemoveRemains(id, removed);
+  }
+  return recovered;
+}
+
+}  // namespace hutch::runtime

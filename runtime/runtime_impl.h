@@ -1,0 +1,58 @@
+// Runtime as hutchd uses it. See runtime/runtime.h for the contract.
+#pragma once
+
+#include <deque>
+#include <map>
+
+#include "runtime/runtime.h"
+#include "runtime/sandbox_impl.h"
+
+namespace hutch::runtime {
+
+class RuntimeImpl : public Runtime {
+ public:
+  RuntimeImpl(RuntimeConfig config, UniqueFd init_memfd, Workshop workshop);
+  ~RuntimeImpl() override;
+
+  int spawner_fd() const override { return workshop_.spawner.fd(); }
+  std::vector<RuntimeEvent> Dispatch() override;
+  Result<std::unique_ptr<Sandbox>> Begin(CreateRequest request) override;
+  Status SaveState(const Sandbox& sandbox, const std::string& saved) override;
+  Status Remove(Sandbox& sandbox) override;
+  Result<std::vector<Recovered>> Recover(std::vector<std::string>* removed) override;
+  void Refill() override;
+  PoolState pool_state() const override;
+
+  // Makes one shell and waits for its blank to say so: proves CLONE_INTO_CGROUP and every step that
+  // needs no image.
+  Status SelfTest();
+  Workshop& workshop() { return workshop_; }
+
+ private:
+  struct InFlight {                // asked of the spawn server
+    std::unique_ptr<Shell> shell;  // a blank for the pool; null: `sandbox` has its own
+    SandboxImpl* sandbox = nullptr;
+  };
+
+  Result<std::unique_ptr<Shell>> StartShell();
+  void Discard(std::unique_ptr<Shell> shell);
+  void HandleSpawned(SpawnOutcome outcome, std::vector<RuntimeEvent>& events);
+  void HandleFailed(const SpawnOutcome& outcome, std::vector<RuntimeEvent>& events);
+  void HandleExited(const SpawnOutcome& outcome, std::vector<RuntimeEvent>& events);
+  void HandleServerEnded(const SpawnOutcome& outcome, std::vector<RuntimeEvent>& events);
+  Status Continue(SandboxImpl& sandbox);
+  Result<Recovered> TakeUp(const std::string& id);
+  void RemoveRemains(const std::string& id, std::vector<std::string>* removed);
+  static void OnSandboxDestroyed(void* owner, SandboxImpl* sandbox);
+
+  RuntimeConfig config_;
+  UniqueFd init_memfd_;
+  Workshop workshop_;
+  std::map<uint64_t, InFlight> in_flight_;
+  std::deque<std::unique_ptr<Shell>> blanks_;
+  std::map<pid_t, SandboxImpl*> living_;        // by the agent's pid
+  std::vector<std::unique_ptr<Shell>> doomed_;  // being taken down; retried at each Refill
+  bool refill_failed_ = false;
+};
+
+}  // namespace hutch::runtime
