@@ -32,7 +32,9 @@ class Parser {
   Unknown unknown_;
 };
 
-std::string At(const std::string& path, size_t index) { return path + "[" + std::to_string(index) + "]"; }
+std::string At(const std::string& path, size_t index) {
+  return path + "[" + std::to_string(index) + "]";
+}
 
 // The elements of an array member; nullptr when it is absent or no array (then an error is noted).
 const Json* Array(ObjectReader& reader, const char* name) {
@@ -62,7 +64,8 @@ void Parser::ErrnoRet(ObjectReader& reader, const char* number_name, const char*
   if (symbol.empty()) return;
   const std::optional<uint32_t> named = ErrnoByName(symbol);
   if (!named) return reader.Fail(symbol_name, "is not the name of an errno");
-  if (*out && *out != named) return reader.Fail(symbol_name, "contradicts " + std::string(number_name));
+  if (*out && *out != named)
+    return reader.Fail(symbol_name, "contradicts " + std::string(number_name));
   *out = named;
 }
 
@@ -78,12 +81,14 @@ Result<SeccompArg> Parser::Arg(const Json& value, const std::string& path) {
   return arg;
 }
 
-Status Parser::Conditions(const Json* value, const std::string& path, std::vector<std::string>* caps,
-                          std::vector<std::string>* arches, std::string* min_kernel) {
+Status Parser::Conditions(const Json* value, const std::string& path,
+                          std::vector<std::string>* caps, std::vector<std::string>* arches,
+                          std::string* min_kernel) {
   if (value == nullptr) return OkStatus();
   ObjectReader reader(*value, path);
   reader.Strings("caps", caps).Strings("arches", arches).String("minKernel", min_kernel);
-  // A condition that we do not know must not be taken for fulfilled, in whatever document it stands.
+  // A condition that we do not know must not be taken for fulfilled, in whatever document it
+  // stands.
   return reader.Done(Unknown::kRefuse);
 }
 
@@ -159,7 +164,8 @@ Result<LinuxSeccomp> Parser::Profile(const Json& value, const std::string& path)
 
 }  // namespace
 
-Result<LinuxSeccomp> ParseSeccomp(const Json& value, const std::string& path, SeccompDialect dialect) {
+Result<LinuxSeccomp> ParseSeccomp(const Json& value, const std::string& path,
+                                  SeccompDialect dialect) {
   return Parser(dialect).Profile(value, path);
 }
 
