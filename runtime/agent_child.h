@@ -17,7 +17,8 @@ namespace hutch::runtime {
 inline constexpr int kConnFd = 3;  // to hutchd
 inline constexpr int kListenFd =
     4;  // <run-dir>/sandboxes/<id>/agent.sock, bound by hutchd, listened on by the agent
-inline constexpr int kFirstFreeFd = 5;
+inline constexpr int kOomScoreFd = 5;  // its own /proc/<pid>/oom_score_adj, write-only
+inline constexpr int kFirstFreeFd = 6;
 
 // What the agent knows of itself; one static instance, filled step by step.
 struct AgentState {

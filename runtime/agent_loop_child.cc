@@ -17,6 +17,9 @@
 namespace hutch::runtime {
 namespace {
 
+constexpr char kTenantOomScore[] = "500";
+constexpr char kAgentOomScore[] = "0";
+
 struct ProcessSlot {
   uint32_t process;  // 0: free
   pid_t pid;
@@ -69,11 +72,21 @@ long CloneProcess(const ProcessContext& context) noexcept {
   return sys::Clone3(&args);
 }
 
+// Where agent and tenant share one limit (cgroup v1), the kernel must choose the tenant: it is born with a higher score than the
+// agent, which goes back to its own. The way back is open, since nobody with CAP_SYS_RESOURCE moved the floor.
+int SetOomScore(const char* score) noexcept {
+  const auto size = static_cast<ssize_t>(std::strlen(score));
+  return ::write(kOomScoreFd, score, static_cast<size_t>(size)) == size ? 0 : errno;
+}
+
 int StartInto(ProcessSlot& slot, const ChildStart& start, const int* fds) noexcept {
   ProcessContext context{&start, {}, g_agent.process_filter, g_agent.process_filter_count};
   std::memcpy(context.fds, fds, sizeof context.fds);
+  const bool raise = (start.message->flags & kRaiseOomScore) != 0;
+  if (const int err = raise ? SetOomScore(kTenantOomScore) : 0; err != 0) return err;
   const long pid = CloneProcess(context);
   if (pid == 0) RunProcess(context);
+  if (const int err = raise ? SetOomScore(kAgentOomScore) : 0; err != 0) ::_exit(204);
   if (pid < 0) return static_cast<int>(-pid);
   slot = {start.message->header.process, static_cast<pid_t>(pid), false, {}};
   return 0;

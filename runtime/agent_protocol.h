@@ -113,6 +113,7 @@ static_assert(sizeof(ReadyMessage) <= kMaxReplyBytes);
 
 // Steps of the agent, in order: before the plan is known, then the plan. Names in kAgentStepNames.
 enum class AgentStep : uint32_t {
+  kOpenOomScore,
   kJoinV1Cgroups,
   kAwaitMaps,
   kBecomeRoot,
@@ -136,6 +137,7 @@ enum class AgentStep : uint32_t {
   kCount,
 };
 inline constexpr const char* kAgentStepNames[] = {
+    "open oom score",
     "join v1 cgroups",
     "await id maps",
     "become root",
@@ -163,7 +165,6 @@ static_assert(sizeof kAgentStepNames / sizeof *kAgentStepNames ==
 // Steps of a process between clone and exec.
 enum class ProcessStep : uint32_t {
   kSignals,
-  kOomScore,
   kStdio,
   kGroups,
   kUser,
@@ -175,7 +176,7 @@ enum class ProcessStep : uint32_t {
   kCount,
 };
 inline constexpr const char* kProcessStepNames[] = {
-    "reset signals", "raise oom score", "standard descriptors", "groups",           "user",
+    "reset signals", "standard descriptors", "groups",           "user",
     "verify user",   "workdir",         "seccomp filter",       "seal descriptors", "exec",
 };
 static_assert(sizeof kProcessStepNames / sizeof *kProcessStepNames ==

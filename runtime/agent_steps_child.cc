@@ -20,6 +20,16 @@ namespace {
 
 constexpr int kLastCapability = 63;  // PR_CAPBSET_DROP answers EINVAL past the kernel's last one
 
+// While our ids are still the host's: later the file of a process that is not dumpable belongs to nobody we are.
+int OpenOomScore(AgentState&) noexcept {
+  const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return errno;
+  if (fd == kOomScoreFd) return 0;
+  const int err = ::dup3(fd, kOomScoreFd, O_CLOEXEC) == kOomScoreFd ? 0 : errno;
+  ::close(fd);
+  return err;
+}
+
 int JoinV1Cgroups(AgentState& s) noexcept {
   for (size_t i = 0; i < s.v1_count; ++i) {
     if (::write(s.v1_fds[i], "0", 1) != 1) return errno;
@@ -182,6 +192,7 @@ struct AgentStepRow {
 };
 
 constexpr AgentStepRow kBlankSteps[] = {
+    {AgentStep::kOpenOomScore, OpenOomScore},      // before the ids change
     {AgentStep::kJoinV1Cgroups, JoinV1Cgroups},  // before any fork: membership is inherited
     {AgentStep::kAwaitMaps, AwaitMaps},          // without maps every id is the overflow id
     {AgentStep::kBecomeRoot, BecomeRoot},

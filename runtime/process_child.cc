@@ -16,7 +16,6 @@ namespace {
 constexpr size_t kMaxCandidate = 4096;
 constexpr const char kDefaultPath[] =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-constexpr const char kTenantOomScore[] = "500";
 
 // Handlers were cleared by CLONE_CLEAR_SIGHAND; the mask was not. A process group of its own:
 // kill(0) stays within.
@@ -25,16 +24,6 @@ int ResetSignals(const ProcessContext&) noexcept {
   sigemptyset(&none);
   if (::sigprocmask(SIG_SETMASK, &none, nullptr) != 0) return errno;
   return ::setpgid(0, 0) == 0 ? 0 : errno;
-}
-
-// Where agent and tenant share one limit (cgroup v1), the kernel must choose the tenant.
-int RaiseOomScore(const ProcessContext& c) noexcept {
-  if ((c.start->message->flags & kRaiseOomScore) == 0) return 0;
-  const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return errno;
-  const int err = ::write(fd, kTenantOomScore, sizeof kTenantOomScore - 1) > 0 ? 0 : errno;
-  ::close(fd);
-  return err;
 }
 
 int SetStdio(const ProcessContext& c) noexcept {
@@ -130,7 +119,6 @@ struct ProcessStepRow {
 
 constexpr ProcessStepRow kProcessSteps[] = {
     {ProcessStep::kSignals, ResetSignals},
-    {ProcessStep::kOomScore, RaiseOomScore},  // while /proc/self belongs to us
     {ProcessStep::kStdio, SetStdio},
     {ProcessStep::kGroups, SetGroups},  // needs SETGID
     {ProcessStep::kUser, SetUser},      // last use of a capability

@@ -85,7 +85,7 @@ void SettleDescriptors(const Request& r, AgentState& state, int* v1_fds) noexcep
     v1_fds[i] = ::fcntl(r.fds[kSpawnFixedFds + i], F_DUPFD_CLOEXEC, 64);
   ::dup3(conn, kConnFd, O_CLOEXEC);
   ::dup3(listener, kListenFd, O_CLOEXEC);
-  sys::CloseRange(kFirstFreeFd, 63, 0);
+  sys::CloseRange(kListenFd + 1, 63, 0);
   ::close(conn);
   ::close(listener);
   state.v1_fds = v1_fds;
