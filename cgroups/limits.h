@@ -1,0 +1,16 @@
+// Numbers of the cgroup tree. docs/limits.md has them with their tests.
+#pragma once
+
+#include <cstdint>
+
+namespace hutch::cgroups {
+
+inline constexpr uint64_t kAgentMemoryBytes = 16u << 20;  // memory.max of agent/, cgroup v2
+inline constexpr uint64_t kAgentPids = 4;  // pids.max of agent/: PID 1 and what is being cloned
+inline constexpr uint64_t kMinMemoryBytes =
+    4u << 20;  // the least limits.memory_bytes: a shell still starts
+inline constexpr uint64_t kMinCpuQuotaUs = 1000;          // the kernel refuses less
+inline constexpr uint64_t kMaxSandboxDescendants = 2048;  // cgroup.max.descendants of one sandbox
+inline constexpr uint64_t kMaxSandboxDepth = 4;           // cgroup.max.depth
+
+}  // namespace hutch::cgroups
