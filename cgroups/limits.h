@@ -1,17 +1,16 @@
-// Bounds that every sandbox gets whatever it was asked to be. docs/limits.md names their tests.
+// Numbers of the cgroup tree. docs/limits.md has them with their tests.
 #pragma once
 
 #include <cstdint>
 
 namespace hutch::cgroups {
 
-// agent/ holds PID 1 alone. Its memory is small, but the kernel memory of a clone (task, stack, the
-// copied page tables) is charged to the parent: room for a thousand processes it started.
-inline constexpr uint64_t kAgentMemoryBytes = 64 * 1024 * 1024;
-inline constexpr uint64_t kAgentPids = 4;  // it has one task; clones are counted where they go
-
-// Below <sandbox>: agent, work, and one group for each process of work.
-inline constexpr uint64_t kMaxGroupDepth = 2;
-inline constexpr uint64_t kMaxSandboxGroups = 1088;  // more than an agent remembers processes
+inline constexpr uint64_t kAgentMemoryBytes = 16u << 20;  // memory.max of agent/, cgroup v2
+inline constexpr uint64_t kAgentPids = 4;  // pids.max of agent/: PID 1 and what is being cloned
+inline constexpr uint64_t kMinMemoryBytes =
+    4u << 20;  // the least limits.memory_bytes: a shell still starts
+inline constexpr uint64_t kMinCpuQuotaUs = 1000;          // the kernel refuses less
+inline constexpr uint64_t kMaxSandboxDescendants = 2048;  // cgroup.max.descendants of one sandbox
+inline constexpr uint64_t kMaxSandboxDepth = 4;           // cgroup.max.depth
 
 }  // namespace hutch::cgroups
