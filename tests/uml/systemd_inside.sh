@@ -1,0 +1,73 @@
+#!/bin/bash
+# Runs in the guest of systemd_test.sh, started by systemd: drives the installed service through its socket.
+set -euo pipefail
+socket=/run/hutch/hutchd.sock
+
+say() { echo "-- $*"; }
+fail() {
+  echo "FAILED: $*"
+  systemctl --no-pager --full status hutchd.service hutchd.socket hutch-sandboxes.service || true
+  journalctl --no-pager -n 60 || true
+  find /sys/fs/cgroup -path '*hutch*' -name cgroup.procs -exec sh -c 'echo "$1: $(tr "\n" " " <"$1")"' sh {} \; || true
+  exit 1
+}
+trap 'fail "line $LINENO: $BASH_COMMAND"' ERR
+
+api() {  # api METHOD PATH [JSON]
+  curl --silent --show-error --fail-with-body --max-time 60 --unix-socket $socket -X "$1" "http://hutch$2" ${3:+-d "$3"}
+}
+main_pid() { systemctl show -P MainPID hutchd.service; }
+
+say "the socket is there before the daemon"
+[ "$(stat -c '%a %U %G' $socket)" = "660 root hutch" ]
+[ "$(systemctl is-active hutchd.service || true)" = inactive ]
+
+say "the first request starts it"
+api GET /v1/health | jq -e '.status == "ok"' >/dev/null
+systemctl is-active --quiet hutchd.service
+[ "$(cat "/proc/$(main_pid)/oom_score_adj")" -ge 0 ]
+api GET /v1/info >/dev/null
+
+say "an image of one program"
+mkdir -p /tmp/bundle/bin && cp /bin/busybox /tmp/bundle/bin/ && ln -s busybox /tmp/bundle/bin/sh && ln -s busybox /tmp/bundle/bin/sleep
+/usr/bin/python3 "$(dirname "$0")/make_image.py" /tmp/bundle /tmp/image
+api POST /v1/images/import '{"path": "/tmp/image", "reference": "tiny"}' | jq -e '.id' >/dev/null
+
+say "a sandbox with limits that bite"
+id=$(api POST /v1/sandboxes '{"image": "tiny", "workdir": "/", "limits": {"pids": 32}}' | jq -er .id)
+[ "$(api POST "/v1/sandboxes/$id/exec" '{"command": ["/bin/sh", "-c", "echo kept >/tmp/f; echo $((6*7))"]}' | jq -er .stdout)" = 42 ]
+
+for way in restart kill; do
+  say "$way: the sandbox lives on and answers the next daemon"
+  before=$(main_pid)
+  if [ $way = restart ]; then
+    systemctl restart hutchd.service
+  else
+    kill -KILL "$before"
+    for _ in $(seq 100); do
+      [ "$(main_pid)" = 0 ] || [ "$(main_pid)" = "$before" ] || break
+      sleep 0.1
+    done
+  fi
+  api GET /v1/health >/dev/null
+  [ "$(main_pid)" != "$before" ]
+  api GET "/v1/sandboxes/$id" | jq -e '.state == "running"' >/dev/null
+  [ "$(api POST "/v1/sandboxes/$id/exec" '{"command": ["/bin/sh", "-c", "read x </tmp/f; echo $x"]}' | jq -er .stdout)" = kept ]
+done
+
+say "stop leaves the sandbox, start takes it up"
+systemctl stop hutchd.service hutchd.socket
+[ -n "$(find /sys/fs/cgroup -path "*/$id/agent/cgroup.procs" -exec cat {} +)" ]
+systemctl start hutchd.socket
+api GET "/v1/sandboxes/$id" | jq -e '.state == "running"' >/dev/null
+
+say "delete leaves nothing"
+api DELETE "/v1/sandboxes/$id"
+[ -z "$(find /sys/fs/cgroup -path "*/$id*" -print -quit)" ]
+[ ! -e "/run/hutch/sandboxes/$id" ]
+
+say "stopping the sandboxes' unit ends what is in it"
+id=$(api POST /v1/sandboxes '{"image": "tiny", "workdir": "/"}' | jq -er .id)
+systemctl stop hutch-sandboxes.service hutchd.service
+[ -z "$(find /sys/fs/cgroup -path "*/$id/*" -name cgroup.procs -exec cat {} + 2>/dev/null)" ]
+say "all is well"
