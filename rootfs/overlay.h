@@ -65,6 +65,10 @@ class Scratch {
 // daemon's own (private) mount namespace: a detached mount cannot be cloned before Linux 6.15.
 class Templates {
  public:
+  Templates() = default;
+  Templates(Templates&&) = default;
+  Templates& operator=(Templates&&) = default;
+  ~Templates();  // detaches them again
   // Call after unshare(CLONE_NEWNS). `skeleton_dir`: on disk, gets the mount points every root has
   // (made or completed).
   static Result<Templates> Make(const std::string& directory, const std::string& skeleton_dir);
@@ -76,7 +80,14 @@ class Templates {
   }  // topmost lower layer: /proc, /dev and so on are real directories whatever the image says
 
  private:
-  UniqueFd dev_, mask_, skeleton_;
+  struct Attached {
+    UniqueFd mount;
+    std::string path;
+  };
+  static Result<Attached> Attach(const std::string& path);
+
+  Attached dev_, mask_;
+  UniqueFd skeleton_;
 };
 
 }  // namespace hutch::rootfs

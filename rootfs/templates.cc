@@ -48,22 +48,6 @@ constexpr SkeletonFile kSkeletonFiles[] = {
     {"etc/resolv.conf", "# no name server: the network is off\n"},
 };
 
-// A tmpfs attached at `path` of our own mount namespace, returned by descriptor.
-Result<UniqueFd> AttachTmpfs(const std::string& path) {
-  RETURN_IF_ERROR(MakeDirectories(path, 0700));
-  const UniqueFd fs(sys::Fsopen("tmpfs"));
-  if (!fs.valid()) return SysError(-fs.get(), "fsopen tmpfs");
-  int rc = sys::Fsconfig(fs.get(), FSCONFIG_SET_STRING, "mode", "0755", 0);
-  if (rc == 0) rc = sys::Fsconfig(fs.get(), FSCONFIG_SET_STRING, "size", "64k", 0);
-  if (rc == 0) rc = sys::Fsconfig(fs.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0);
-  if (rc < 0) return SysError(-rc, "create a template file system");
-  UniqueFd mount(sys::Fsmount(fs.get(), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC));
-  if (!mount.valid()) return SysError(-mount.get(), "fsmount a template");
-  rc = sys::MoveMount(mount.get(), "", AT_FDCWD, path.c_str(), MOVE_MOUNT_F_EMPTY_PATH);
-  if (rc < 0) return SysError(-rc, "attach a template at " + path);
-  return mount;
-}
-
 Status FillDev(int dev) {
   for (const DeviceRow& d : kDevices) {
     if (::mknodat(dev, d.name, S_IFCHR | 0666, makedev(d.major, d.minor)) != 0)
@@ -114,19 +98,40 @@ Result<UniqueFd> Clone(int mount) {
 
 }  // namespace
 
+// A tmpfs attached at `path` of our own mount namespace, returned by descriptor.
+Result<Templates::Attached> Templates::Attach(const std::string& path) {
+  RETURN_IF_ERROR(MakeDirectories(path, 0700));
+  const UniqueFd fs(sys::Fsopen("tmpfs"));
+  if (!fs.valid()) return SysError(-fs.get(), "fsopen tmpfs");
+  int rc = sys::Fsconfig(fs.get(), FSCONFIG_SET_STRING, "mode", "0755", 0);
+  if (rc == 0) rc = sys::Fsconfig(fs.get(), FSCONFIG_SET_STRING, "size", "64k", 0);
+  if (rc == 0) rc = sys::Fsconfig(fs.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0);
+  if (rc < 0) return SysError(-rc, "create a template file system");
+  UniqueFd mount(sys::Fsmount(fs.get(), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC));
+  if (!mount.valid()) return SysError(-mount.get(), "fsmount a template");
+  rc = sys::MoveMount(mount.get(), "", AT_FDCWD, path.c_str(), MOVE_MOUNT_F_EMPTY_PATH);
+  if (rc < 0) return SysError(-rc, "attach a template at " + path);
+  return Attached{std::move(mount), path};
+}
+
+Templates::~Templates() {
+  for (const Attached* a : {&dev_, &mask_})
+    if (a->mount.valid()) ::umount2(a->path.c_str(), MNT_DETACH);
+}
+
 Result<Templates> Templates::Make(const std::string& directory, const std::string& skeleton_dir) {
   Templates t;
-  ASSIGN_OR_RETURN(t.dev_, AttachTmpfs(directory + "/dev"));
-  RETURN_IF_ERROR(FillDev(t.dev_.get()));
-  RETURN_IF_ERROR(Freeze(t.dev_.get(), MOUNT_ATTR_RDONLY));
-  ASSIGN_OR_RETURN(t.mask_, AttachTmpfs(directory + "/mask"));
-  RETURN_IF_ERROR(Freeze(t.mask_.get(), MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV));
+  ASSIGN_OR_RETURN(t.dev_, Attach(directory + "/dev"));
+  RETURN_IF_ERROR(FillDev(t.dev_.mount.get()));
+  RETURN_IF_ERROR(Freeze(t.dev_.mount.get(), MOUNT_ATTR_RDONLY));
+  ASSIGN_OR_RETURN(t.mask_, Attach(directory + "/mask"));
+  RETURN_IF_ERROR(Freeze(t.mask_.mount.get(), MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV));
   RETURN_IF_ERROR(FillSkeleton(skeleton_dir));
   ASSIGN_OR_RETURN(t.skeleton_, Open(skeleton_dir, O_PATH | O_DIRECTORY));
   return t;
 }
 
-Result<UniqueFd> Templates::CloneDev() const { return Clone(dev_.get()); }
-Result<UniqueFd> Templates::CloneMask() const { return Clone(mask_.get()); }
+Result<UniqueFd> Templates::CloneDev() const { return Clone(dev_.mount.get()); }
+Result<UniqueFd> Templates::CloneMask() const { return Clone(mask_.mount.get()); }
 
 }  // namespace hutch::rootfs
