@@ -1,0 +1,44 @@
+// The commands of one sandbox: those that run, and what ended ones left behind.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "daemon/exec.h"
+#include "daemon/leftover.h"
+#include "daemon/loop.h"
+#include "runtime/sandbox.h"
+
+namespace hutch::daemon {
+
+class Commands {
+ public:
+  // `changed`: a command began or ended. Borrows everything.
+  Commands(Loop& loop, runtime::Sandbox& sandbox, cgroups::Mode mode);
+  ~Commands();
+
+  // Runs one; kLimit past `max_running`. `done` as Exec's.
+  Result<std::shared_ptr<Exec>> Run(ExecFields fields, oci::ProcessSpec spec, size_t max_running,
+                                    Exec::Done done);
+  void OnAgentEvent(const runtime::AgentEvent& event);
+  // After a restart: what still has a group belongs to no request. Leaders that still run are
+  // killed when the agent names them.
+  void TakeUp();
+  void KillAll();
+  void SandboxEnded();
+
+  size_t running() const { return running_.size(); }
+  size_t count() const { return running_.size() + leftovers_.size(); }
+  const SandboxCounters& counters() const { return place_.counters; }
+
+ private:
+  void Retire(uint32_t process);
+
+  ExecPlace place_;
+  std::map<uint32_t, std::shared_ptr<Exec>> running_;
+  std::map<uint32_t, std::unique_ptr<Leftover>> leftovers_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace hutch::daemon

@@ -1,0 +1,194 @@
+#include "daemon/config.h"
+
+#include <algorithm>
+#include <string>
+#include <variant>
+
+#include "base/file.h"
+#include "oci/json.h"
+
+namespace hutch::daemon {
+namespace {
+
+constexpr size_t kMaxConfigBytes = 1u << 20;
+
+template <class T>
+struct Range {
+  T min, max;
+};
+using UintRange = Range<uint64_t>;
+using NumberRange = Range<double>;
+
+struct TextRow {
+  const char* key;
+  std::string Config::*member;
+  std::vector<std::string> allowed;  // empty: anything
+};
+struct UintRow {
+  const char* key;
+  uint64_t Config::*member;
+  UintRange range;
+};
+struct NumberRow {
+  const char* key;
+  double Config::*member;
+  NumberRange range;
+};
+
+const std::vector<TextRow>& TextRows() {
+  static const std::vector<TextRow> rows = {
+      {"socket", &Config::socket, {}},
+      {"socket_group", &Config::socket_group, {}},
+      {"state_dir", &Config::state_dir, {}},
+      {"run_dir", &Config::run_dir, {}},
+      {"log_format", &Config::log_format, {"text", "json"}},
+      {"log_level", &Config::log_level, {"debug", "info", "warning", "error"}},
+      {"pools", &Config::pools, {"on", "off"}},
+      {"cgroup_parent", &Config::cgroup_parent, {}},
+      {"init_path", &Config::init_path, {}},
+  };
+  return rows;
+}
+
+constexpr UintRow kTopRows[] = {
+    {"blanks", &Config::blanks, {0, 1024}},
+    {"host_id_start", &Config::host_id_start, {65536, UINT32_MAX}},
+    {"host_id_ranges", &Config::host_id_ranges, {1, 65534}},
+};
+constexpr UintRow kLimitRows[] = {
+    {"sandboxes", &Config::max_sandboxes, {1, 65534}},
+    {"commands_per_sandbox", &Config::max_commands_per_sandbox, {1, 1000}},
+    {"connections", &Config::max_connections, {1, 65536}},
+    {"http_timeout_seconds", &Config::http_timeout_seconds, {1, 86400}},
+    {"shutdown_seconds", &Config::shutdown_seconds, {0, 3600}},
+};
+constexpr NumberRow kLimitNumberRows[] = {
+    {"memory_overcommit", &Config::memory_overcommit, {0.01, 1e6}},
+};
+
+struct AmountRow {
+  const char* key;
+  std::variant<uint64_t Amounts::*, double Amounts::*> member;
+};
+constexpr uint64_t kMaxAmount = uint64_t{1} << 62;
+constexpr AmountRow kAmountRows[] = {
+    {"memory_bytes", &Amounts::memory_bytes},
+    {"cpus", &Amounts::cpus},
+    {"pids", &Amounts::pids},
+    {"disk_bytes", &Amounts::disk_bytes},
+    {"open_files", &Amounts::open_files},
+    {"idle_seconds", &Amounts::idle_seconds},
+    {"lifetime_seconds", &Amounts::lifetime_seconds},
+    {"exec_timeout_seconds", &Amounts::exec_timeout_seconds},
+    {"max_output_bytes", &Amounts::max_output_bytes},
+};
+
+struct Section {
+  const char* key;
+  Amounts Config::*member;
+};
+constexpr Section kSections[] = {{"defaults", &Config::defaults}, {"ceilings", &Config::ceilings}};
+
+Error Invalid(std::string what, std::string field) {
+  return Error{.code = Code::kInvalidArgument, .what = std::move(what), .field = std::move(field)};
+}
+
+Status ApplyAmounts(const oci::Json& json, const std::string& path, Amounts* amounts) {
+  oci::ObjectReader reader(json, path);
+  for (const AmountRow& row : kAmountRows) {
+    if (const auto* number = std::get_if<double Amounts::*>(&row.member))
+      reader.Number(row.key, &(amounts->**number), 0, 1e9);
+    else
+      reader.Uint(row.key, &(amounts->*std::get<uint64_t Amounts::*>(row.member)), 0, kMaxAmount);
+  }
+  return reader.Done(oci::ObjectReader::Unknown::kRefuse);
+}
+
+Status ApplyLimits(const oci::Json& json, Config* config) {
+  oci::ObjectReader reader(json, "limits");
+  for (const UintRow& row : kLimitRows)
+    reader.Uint(row.key, &(config->*row.member), row.range.min, row.range.max);
+  for (const NumberRow& row : kLimitNumberRows)
+    reader.Number(row.key, &(config->*row.member), row.range.min, row.range.max);
+  return reader.Done(oci::ObjectReader::Unknown::kRefuse);
+}
+
+double AsDouble(const Amounts& amounts, const AmountRow& row) {
+  if (const auto* number = std::get_if<double Amounts::*>(&row.member)) return amounts.**number;
+  return static_cast<double>(amounts.*std::get<uint64_t Amounts::*>(row.member));
+}
+
+}  // namespace
+
+Status ApplyConfigText(std::string_view json, Config* config) {
+  ASSIGN_OR_RETURN(const oci::Json document,
+                   oci::ParseJson(json, {.max_bytes = kMaxConfigBytes, .max_depth = 8}));
+  oci::ObjectReader reader(document, "");
+  for (const TextRow& row : TextRows()) reader.String(row.key, &(config->*row.member));
+  for (const UintRow& row : kTopRows)
+    reader.Uint(row.key, &(config->*row.member), row.range.min, row.range.max);
+  const oci::Json* sections[std::size(kSections)];
+  for (size_t i = 0; i < std::size(kSections); ++i) sections[i] = reader.Member(kSections[i].key);
+  const oci::Json* limits = reader.Member("limits");
+  RETURN_IF_ERROR(reader.Done(oci::ObjectReader::Unknown::kRefuse));
+  for (size_t i = 0; i < std::size(kSections); ++i)
+    if (sections[i] != nullptr)
+      RETURN_IF_ERROR(
+          ApplyAmounts(*sections[i], kSections[i].key, &(config->*kSections[i].member)));
+  if (limits != nullptr) RETURN_IF_ERROR(ApplyLimits(*limits, config));
+  return OkStatus();
+}
+
+Status ApplyConfigFile(const std::string& path, Config* config) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
+  Status status = ApplyConfigText(text, config);
+  if (status.has_value()) return status;
+  Error error = std::move(status).error();
+  error.what = path + ": " + error.what;
+  return error;
+}
+
+Status CheckConfig(const Config& config) {
+  for (const TextRow& row : TextRows()) {
+    const std::string& value = config.*row.member;
+    if (row.allowed.empty() ||
+        std::find(row.allowed.begin(), row.allowed.end(), value) != row.allowed.end())
+      continue;
+    std::string what = "must be one of";
+    for (const std::string& allowed : row.allowed) what += " " + allowed;
+    return Invalid(what, row.key);
+  }
+  for (const char* key : {"socket", "state_dir", "run_dir", "cgroup_parent", "init_path"}) {
+    const auto row = std::find_if(TextRows().begin(), TextRows().end(),
+                                  [&](const TextRow& r) { return key == std::string(r.key); });
+    const std::string& value = config.*row->member;
+    const bool may_be_empty =
+        row->member == &Config::cgroup_parent || row->member == &Config::init_path;
+    if (value.empty() ? !may_be_empty : value[0] != '/')
+      return Invalid("must be an absolute path", key);
+  }
+  if (config.host_id_start % 65536 != 0)
+    return Invalid("must be a multiple of 65536", "host_id_start");
+  if (config.host_id_start + config.host_id_ranges * 65536 > UINT32_MAX)
+    return Invalid("ranges go beyond the last user id", "host_id_ranges");
+  for (const AmountRow& row : kAmountRows) {
+    const double ceiling = AsDouble(config.ceilings, row);
+    if (ceiling > 0 && AsDouble(config.defaults, row) > ceiling)
+      return Invalid("is above its ceiling", std::string("defaults.") + row.key);
+  }
+  return OkStatus();
+}
+
+std::vector<std::string> ConfigKeys() {
+  std::vector<std::string> keys;
+  for (const TextRow& row : TextRows()) keys.emplace_back(row.key);
+  for (const UintRow& row : kTopRows) keys.emplace_back(row.key);
+  for (const Section& section : kSections)
+    for (const AmountRow& row : kAmountRows)
+      keys.push_back(std::string(section.key) + "." + row.key);
+  for (const UintRow& row : kLimitRows) keys.push_back(std::string("limits.") + row.key);
+  for (const NumberRow& row : kLimitNumberRows) keys.push_back(std::string("limits.") + row.key);
+  return keys;
+}
+
+}  // namespace hutch::daemon

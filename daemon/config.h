@@ -1,0 +1,78 @@
+// What an operator can set: defaults, then the file, then the command line. docs/config.md is the
+// prose, checked against ConfigKeys().
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace hutch::daemon {
+
+// Values a request may leave out. Ceilings of the same names: 0 is "no ceiling of the operator's".
+struct Amounts {
+  uint64_t memory_bytes;
+  double cpus;
+  uint64_t pids;
+  uint64_t disk_bytes;
+  uint64_t open_files;
+  uint64_t idle_seconds;
+  uint64_t lifetime_seconds;
+  double exec_timeout_seconds;
+  uint64_t max_output_bytes;
+};
+
+struct Config {
+  std::string socket = "/run/hutch/hutchd.sock";
+  std::string socket_group = "hutch";
+  std::string state_dir = "/var/lib/hutch";
+  std::string run_dir = "/run/hutch";
+  std::string log_format = "text";  // "text", "json"
+  std::string log_level = "info";   // "debug", "info", "warning", "error"
+  std::string pools = "on";         // "on", "off"
+  std::string cgroup_parent;        // empty: the delegated cgroup, else /hutch
+  std::string init_path;            // empty: found beside the program
+  uint64_t blanks = 8;
+  uint64_t host_id_start = 0x70000000;
+  uint64_t host_id_ranges = 4096;
+
+  Amounts defaults{.memory_bytes = 512ull << 20,
+                   .cpus = 1,
+                   .pids = 256,
+                   .disk_bytes = 1ull << 30,
+                   .open_files = 4096,
+                   .idle_seconds = 1800,
+                   .lifetime_seconds = 86400,
+                   .exec_timeout_seconds = 60,
+                   .max_output_bytes = 1ull << 20};
+  Amounts ceilings{.memory_bytes = 0,
+                   .cpus = 0,
+                   .pids = 32768,
+                   .disk_bytes = 0,
+                   .open_files = 65536,
+                   .idle_seconds = 0,
+                   .lifetime_seconds = 0,
+                   .exec_timeout_seconds = 3600,
+                   .max_output_bytes = 16ull << 20};
+
+  uint64_t max_sandboxes = 4096;
+  uint64_t max_commands_per_sandbox = 64;  // at once
+  uint64_t max_connections = 1024;
+  double memory_overcommit = 100;  // sum of memory limits, in times of the host's memory
+  uint64_t http_timeout_seconds = 60;
+  uint64_t shutdown_seconds = 5;  // what requests under way get at SIGTERM
+};
+
+// Applies a JSON document. Unknown members and wrong types are kInvalidArgument with the field.
+Status ApplyConfigText(std::string_view json, Config* config);
+// Reads and applies a file. kNotFound when there is none; the error of its text names the file.
+Status ApplyConfigFile(const std::string& path, Config* config);
+// What no single field can tell: enumerations, absolute paths, defaults within ceilings.
+// kInvalidArgument with the field.
+Status CheckConfig(const Config& config);
+// Every key as "socket" or "defaults.memory_bytes", in the order of the table.
+std::vector<std::string> ConfigKeys();
+
+}  // namespace hutch::daemon

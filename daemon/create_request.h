@@ -1,0 +1,66 @@
+// POST /v1/sandboxes: what a client asked for, and the container spec that follows from it. Pure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "daemon/config.h"
+#include "oci/image_spec.h"
+#include "oci/json.h"
+#include "oci/runtime_spec.h"
+
+namespace hutch::daemon {
+
+using StringMap = std::map<std::string, std::string>;
+
+// Every value is known: defaults are filled in, ceilings kept.
+struct SandboxFields {
+  std::string image;
+  std::string name, owner;  // empty: none
+  StringMap labels;
+  StringMap env;        // what the request adds
+  std::string workdir;  // empty: the image's
+  std::string user;     // empty: the image's
+  uint64_t memory_bytes = 0, pids = 0, disk_bytes = 0, open_files = 0;
+  double cpus = 0;
+  bool readonly_root = true;
+  uint64_t idle_seconds = 0, lifetime_seconds = 0;  // 0: never
+  oci::Json relax = oci::Json::object();            // as given
+  bool full_proc = false, no_new_privileges = true;
+  std::optional<oci::LinuxSeccomp> seccomp;
+};
+
+// kInvalidArgument with the field, kLimit past a ceiling, kUnsupported for a network mode other
+// than "none".
+Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& config);
+
+// A user of the image. Its home in passwd is not used: HOME is /root for root and /home/sandbox,
+// writable, for all others.
+struct ResolvedUser {
+  uint32_t uid = 0, gid = 0;
+  std::string name;  // empty: unknown
+};
+// Turns "1000", "1000:1000", "node", "node:node" into numbers. See daemon/image_users.h.
+using UserResolver = std::function<Result<ResolvedUser>(const std::string& user)>;
+
+// DefaultSpec changed by the image's configuration, then by the request.
+Result<oci::Spec> BuildSpec(const SandboxFields& fields, const oci::ImageConfig& image,
+                            const UserResolver& resolve_user);
+
+// Shared with exec requests.
+Status CheckEnv(const StringMap& env, const std::string& field);
+Status CheckWorkdir(const std::string& path, const std::string& field);
+// Sets or replaces NAME=value.
+void SetEnv(std::vector<std::string>& env, const std::string& name, const std::string& value);
+bool IsRoot(const std::string& user);  // "root", "0" and the like
+// HOME and USER that fit a user.
+void SetUserEnv(std::vector<std::string>& env, const ResolvedUser& user);
+// `value` with the default, against the ceiling of the operator: 0 asks for the most there is.
+Result<uint64_t> WithinCeiling(uint64_t value, uint64_t ceiling, const std::string& field);
+
+}  // namespace hutch::daemon

@@ -1,0 +1,90 @@
+// One command run to its end: pipes, output, time-out, and the facts of its end. On the loop's
+// thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "cgroups/tree.h"
+#include "daemon/exec_request.h"
+#include "daemon/loop.h"
+#include "runtime/sandbox.h"
+
+namespace hutch::daemon {
+
+// Hybrid hosts count out-of-memory kills and refused forks for a sandbox as a whole: what a command
+// did is told by the difference.
+struct SandboxCounters {
+  uint64_t oom_kills = 0;
+  uint64_t pids_limit_hits = 0;
+};
+
+// What a command needs of the sandbox it runs in; outlives it.
+struct ExecPlace {
+  Loop& loop;
+  runtime::Sandbox& sandbox;
+  cgroups::Mode mode;
+  SandboxCounters counters;  // as last read
+};
+SandboxCounters ReadCounters(const runtime::Sandbox& sandbox);
+
+class Exec : public std::enable_shared_from_this<Exec> {
+ public:
+  // Called once, when the answer is known; the process's group may still hold children then.
+  using Done = std::function<void(Result<ExecResult>)>;
+
+  // `spec` is complete. Answers to `done` later, never from within. Errors as of
+  // Sandbox::StartProcess, or kKernel for a pipe.
+  static Result<std::shared_ptr<Exec>> Start(ExecPlace& place, ExecFields fields,
+                                             oci::ProcessSpec spec, Done done);
+
+  uint32_t process() const { return process_; }
+  bool answered() const { return done_ == nullptr; }
+
+  void OnEvent(const runtime::AgentEvent& event);
+  void Kill();          // asked for, or nobody waits for the answer any more
+  void SandboxEnded();  // everything of it is dead
+
+  // After the answer: read ends that children of the command may still write to.
+  std::vector<UniqueFd> TakePipes();
+
+ private:
+  struct Stream {
+    explicit Stream(size_t max_bytes) : buffer(max_bytes) {}
+    OutputBuffer buffer;
+    UniqueFd fd;
+    Watch watch;  // before fd goes
+  };
+
+  Exec(ExecPlace& place, const ExecFields& fields, Done done);
+  Status OpenPipes(const oci::User& user, Pipe* in, Pipe* out, Pipe* err);
+  void WatchOutput(Stream& stream);
+  void WatchDeadline(double timeout_seconds);
+  void ReadOutput(Stream& stream, size_t max_bytes);
+  void FeedStdin();
+  void TimeOut();
+  void SendKill();
+  void Exited(const runtime::AgentEvent& event);
+  void Finish(ExecResult result);
+  void ReadStats(const runtime::AgentEvent& event, ExecResult* result);
+
+  ExecPlace& place_;
+  Done done_;
+  Stream out_, err_;
+  std::string stdin_bytes_;
+  size_t stdin_done_ = 0;
+  UniqueFd stdin_fd_;
+  Watch stdin_watch_;
+  Timer timer_;
+  SteadyTime start_;
+  SandboxCounters before_;
+  EndFacts facts_;
+  uint32_t process_ = 0;
+};
+
+}  // namespace hutch::daemon

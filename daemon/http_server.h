@@ -1,0 +1,58 @@
+// Accepts connections on one listening Unix socket and serves each, one request after another.
+// Everything on the loop's thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_set>
+
+#include "base/unique_fd.h"
+#include "daemon/http_parser.h"
+#include "daemon/loop.h"
+#include "daemon/message.h"
+
+namespace hutch::daemon {
+
+class HttpSession;
+
+class HttpServer {
+ public:
+  struct Options {
+    size_t max_connections = 1024;
+    Milliseconds timeout{
+        60'000};  // for a whole request to arrive, for the next one, and for a reply to be fetched
+    bool log_requests = false;  // at debug level
+  };
+  using Dispatch = std::function<void(Request, Responder)>;
+
+  HttpServer(Loop& loop, UniqueFd listen_fd, Options options, Dispatch dispatch);
+  ~HttpServer();
+
+  void Start();
+  // No new connections; those without a request under way are closed, the others after their
+  // answer.
+  void StopAccepting();
+  void CloseAll();
+  size_t connections() const { return sessions_.size(); }
+  size_t requests_under_way() const { return under_way_; }
+
+ private:
+  friend class HttpSession;
+  void AcceptSome();
+  void Admit(UniqueFd socket);
+
+  Loop& loop_;
+  UniqueFd listen_fd_;
+  Options options_;
+  Dispatch dispatch_;
+  BodyBudget budget_;
+  std::string scratch_;  // receive buffer shared by all sessions
+  size_t under_way_ = 0;
+  bool stopping_ = false;
+  std::unordered_set<std::shared_ptr<HttpSession>> sessions_;
+  Watch watch_;
+  Timer accept_again_;
+};
+
+}  // namespace hutch::daemon

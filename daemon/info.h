@@ -1,0 +1,34 @@
+// GET /v1/info: the daemon about itself.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cgroups/tree.h"
+#include "daemon/config.h"
+#include "daemon/loop.h"
+#include "daemon/sandboxes.h"
+#include "runtime/runtime.h"
+
+namespace hutch::daemon {
+
+// What this kernel can do, found by trying.
+std::vector<std::string> ProbeFeatures();
+
+class Info {
+ public:
+  // Borrows everything but the features.
+  Info(const Config& config, const cgroups::Tree& tree, const runtime::Runtime& runtime,
+       const Sandboxes& sandboxes, std::vector<std::string> features);
+  oci::Json ToJson() const;
+
+ private:
+  const Config& config_;
+  const cgroups::Tree& tree_;
+  const runtime::Runtime& runtime_;
+  const Sandboxes& sandboxes_;
+  std::vector<std::string> features_;
+  WallTime started_at_;
+};
+
+}  // namespace hutch::daemon

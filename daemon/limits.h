@@ -1,0 +1,59 @@
+// Every bound a client can reach, in one place. docs/limits.md and docs/config.md name those an
+// operator may change.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace hutch::daemon {
+
+using Milliseconds = std::chrono::milliseconds;
+
+// HTTP.
+inline constexpr size_t kMaxHeaderBytes = 16 * 1024;      // request line and header fields together
+inline constexpr size_t kMaxBodyBytes = 8 * 1024 * 1024;  // decoded, chunked or not
+inline constexpr size_t kMaxBodyBytesInFlight = 256 * 1024 * 1024;  // of all connections together
+inline constexpr size_t kMaxChunkOverheadBytes = 16 * 1024;  // unparsed chunk sizes and trailers
+inline constexpr size_t kMaxQueryParameters = 64;
+inline constexpr size_t kMaxStreamBacklogBytes =
+    1024 * 1024;  // events a slow reader has not fetched
+inline constexpr size_t kMaxJsonDepth = 64;
+
+// Sandboxes.
+inline constexpr size_t kMaxNameBytes = 63;
+inline constexpr size_t kMaxLabels = 64;
+inline constexpr size_t kMaxLabelBytes = 1024;  // a key or a value
+inline constexpr size_t kMaxEnvEntries = 1024;
+inline constexpr size_t kMaxEnvBytes = 128 * 1024;
+inline constexpr size_t kMaxPathBytes = 4095;
+inline constexpr uint64_t kMinMemoryBytes = 4 * 1024 * 1024;
+inline constexpr uint64_t kMinDiskBytes = 1024 * 1024;
+inline constexpr uint64_t kMinPids = 4;
+inline constexpr Milliseconds kReadyDeadline{30'000};  // from the request to an answering agent
+inline constexpr Milliseconds kTombstoneTime{60'000};  // a stopped sandbox stays listed
+inline constexpr size_t kMaxTombstones = 1024;
+inline constexpr Milliseconds kRemoveRetryFirst{1};  // doubles up to kRemoveRetryMax
+inline constexpr Milliseconds kRemoveRetryMax{50};
+inline constexpr Milliseconds kRemoveDeadline{10'000};  // then the sandbox is quarantined
+inline constexpr Milliseconds kQuarantineRetry{10'000};
+
+// Commands.
+inline constexpr size_t kMaxCommandArgs = 4096;
+inline constexpr size_t kReadChunkBytes = 64 * 1024;   // one read(2) of a command's output
+inline constexpr size_t kMaxReadPerTurn = 512 * 1024;  // of one stream before others get their turn
+inline constexpr size_t kMaxDrainBytes =
+    4 * 1024 * 1024;  // after the command's end: more than a pipe can hold
+inline constexpr Milliseconds kKillDeadline{
+    10'000};  // a killed command that has not ended is answered anyway
+inline constexpr Milliseconds kForgetRetry{1'000};  // backstop for groups with leftover children
+
+// Users of images.
+inline constexpr size_t kMaxPasswdBytes = 1024 * 1024;
+inline constexpr size_t kMaxCachedImageUsers = 32;
+
+// Workers.
+inline constexpr size_t kMaxQueuedJobs = 64;
+inline constexpr Milliseconds kProgressInterval{50};
+
+}  // namespace hutch::daemon

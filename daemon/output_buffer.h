@@ -1,0 +1,45 @@
+// Keeps the head half and the tail half of a stream of any length, and counts all of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace hutch::daemon {
+
+struct CapturedOutput {
+  std::string text;      // UTF-8, or base64 of the bytes kept
+  const char* encoding;  // "utf-8" or "base64"
+  uint64_t total_bytes;  // all that was written
+  bool truncated;
+};
+
+class OutputBuffer {
+ public:
+  explicit OutputBuffer(size_t max_bytes)
+      : head_max_((max_bytes + 1) / 2), tail_max_(max_bytes / 2) {}
+
+  void Append(std::string_view bytes);
+  uint64_t total_bytes() const { return total_; }
+  bool truncated() const { return total_ > head_max_ + tail_max_; }
+
+  // Text when what was kept is valid UTF-8; a character that the cut between head and tail split is
+  // dropped. Else base64 of head and tail as they are. Moves the bytes out: call once.
+  CapturedOutput Take();
+
+ private:
+  std::string Tail() const;
+
+  size_t head_max_, tail_max_;
+  std::string head_;
+  std::string ring_;      // grows to tail_max_, then wraps
+  size_t ring_next_ = 0;  // where the next byte goes once it has wrapped
+  uint64_t total_ = 0;
+};
+
+std::string Base64Encode(std::string_view bytes);
+// Strict: alphabet of RFC 4648 section 4, padding required, nothing else. False when malformed.
+bool Base64Decode(std::string_view text, std::string* bytes);
+
+}  // namespace hutch::daemon

@@ -1,0 +1,116 @@
+#include "daemon/routes.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "daemon/handlers.h"
+#include "daemon/http_parser.h"
+#include "daemon/limits.h"
+
+namespace hutch::daemon {
+namespace {
+
+constexpr Route kRoutes[] = {
+    // method  path                             body         query          handler
+    {"POST", "/v1/sandboxes", Body::kJson, "", HandleCreateSandbox},
+    {"GET", "/v1/sandboxes", Body::kNone, "state,label", HandleListSandboxes},
+    {"GET", "/v1/sandboxes/{id}", Body::kNone, "", HandleGetSandbox},
+    {"DELETE", "/v1/sandboxes/{id}", Body::kNone, "", HandleDeleteSandbox},
+    {"POST", "/v1/sandboxes/{id}/heartbeat", Body::kNone, "", HandleHeartbeat},
+    {"POST", "/v1/sandboxes/{id}/exec", Body::kJson, "", HandleExec},
+    {"GET", "/v1/images", Body::kNone, "", HandleListImages},
+    {"POST", "/v1/images/import", Body::kJson, "", HandleImportImage},
+    {"POST", "/v1/images/build", Body::kJson, "", HandleBuildImage},
+    {"GET", "/v1/images/{reference}", Body::kNone, "", HandleGetImage},
+    {"DELETE", "/v1/images/{reference}", Body::kNone, "", HandleDeleteImage},
+    {"GET", "/v1/health", Body::kNone, "", HandleHealth},
+    {"GET", "/v1/info", Body::kNone, "", HandleInfo},
+    {"GET", "/v1/openapi.json", Body::kNone, "", HandleOpenApi},
+};
+
+bool IsParameter(std::string_view segment) {
+  return segment.size() > 2 && segment.front() == '{' && segment.back() == '}';
+}
+
+// Up to the next slash; removes it and the slash from `rest`.
+std::string_view NextSegment(std::string_view& rest) {
+  const size_t slash = rest.find('/');
+  const std::string_view segment = rest.substr(0, slash);
+  rest.remove_prefix(slash == std::string_view::npos ? rest.size() : slash + 1);
+  return segment;
+}
+
+Error UnknownCall(const Request& request, const std::vector<std::string>& methods) {
+  std::string what = "there is no " + request.method + " " + request.path;
+  if (!methods.empty()) what += "; there is " + Join(methods, ", ");
+  return Error{
+      .code = Code::kNotFound, .what = what, .hint = "GET /v1/openapi.json lists the calls"};
+}
+
+Status CheckQuery(const Route& route, const Request& request) {
+  const std::vector<std::string> allowed = Split(route.query, ',');
+  for (const auto& [name, value] : request.query)
+    if (name.empty() || std::find(allowed.begin(), allowed.end(), name) == allowed.end())
+      return Error{
+          .code = Code::kInvalidArgument, .what = "unknown query parameter", .field = name};
+  return OkStatus();
+}
+
+Status ParseBody(const Route& route, Request* request) {
+  if (route.body == Body::kNone) {
+    if (request->body.empty() || request->body == "{}") return OkStatus();
+    return Error{.code = Code::kInvalidArgument, .what = "this call takes no body"};
+  }
+  if (request->body.empty())
+    return Error{.code = Code::kInvalidArgument, .what = "a JSON object is needed as the body"};
+  ASSIGN_OR_RETURN(request->json, oci::ParseJson(request->body, {.max_bytes = kMaxBodyBytes,
+                                                                 .max_depth = kMaxJsonDepth}));
+  request->body.clear();
+  return OkStatus();
+}
+
+}  // namespace
+
+std::span<const Route> Routes() { return kRoutes; }
+
+bool MatchPath(std::string_view pattern, std::string_view path,
+               std::vector<std::string>* parameters) {
+  parameters->clear();
+  if (!pattern.starts_with('/') || !path.starts_with('/')) return false;
+  pattern.remove_prefix(1);
+  path.remove_prefix(1);
+  while (!pattern.empty()) {
+    const std::string_view wanted = NextSegment(pattern);
+    if (!IsParameter(wanted)) {
+      if (NextSegment(path) != wanted) return false;
+      continue;
+    }
+    // The last parameter takes the rest: image references hold slashes, escaped or not.
+    const std::string_view value =
+        pattern.empty() && wanted == "{reference}" ? std::exchange(path, {}) : NextSegment(path);
+    std::string decoded;
+    if (value.empty() || !PercentDecode(value, Plus::kLiteral, &decoded)) return false;
+    parameters->push_back(std::move(decoded));
+  }
+  return path.empty();
+}
+
+void Dispatch(Api& api, Request request, Responder responder) {
+  std::vector<std::string> methods;  // that the path knows
+  for (const Route& route : kRoutes) {
+    std::vector<std::string> parameters;
+    if (!MatchPath(route.pattern, request.path, &parameters)) continue;
+    if (request.method != route.method) {
+      methods.emplace_back(route.method);
+      continue;
+    }
+    request.parameters = std::move(parameters);
+    Status status = CheckQuery(route, request);
+    if (status.has_value()) status = ParseBody(route, &request);
+    if (!status.has_value()) return responder.Send(status.error());
+    return route.handler(api, std::move(request), std::move(responder));
+  }
+  responder.Send(UnknownCall(request, methods));
+}
+
+}  // namespace hutch::daemon

@@ -1,0 +1,47 @@
+// The API as a table. A handler knows no sockets: it gets a request whose body is parsed, and
+// answers now or later.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/config.h"
+#include "daemon/images.h"
+#include "daemon/message.h"
+#include "daemon/sandboxes.h"
+
+namespace hutch::daemon {
+
+class Info;
+
+// What handlers work on; all borrowed.
+struct Api {
+  Loop& loop;
+  const Config& config;
+  Sandboxes& sandboxes;
+  Images& images;
+  Info& info;
+};
+
+enum class Body { kNone, kJson };
+
+struct Route {
+  const char* method;
+  const char* pattern;  // "{name}" is one segment, a last "{reference}" the rest of the path
+  Body body;
+  const char* query;  // names of allowed query parameters between commas, or ""
+  void (*handler)(Api& api, Request request, Responder responder);
+};
+
+std::span<const Route> Routes();
+
+// Whether a percent-encoded path fits a pattern; the values of its {names}, decoded.
+bool MatchPath(std::string_view pattern, std::string_view path,
+               std::vector<std::string>* parameters);
+
+// Finds the route, checks query and body, calls the handler; answers kNotFound and kInvalidArgument
+// itself.
+void Dispatch(Api& api, Request request, Responder responder);
+
+}  // namespace hutch::daemon

@@ -1,0 +1,118 @@
+#include <memory>
+
+#include "base/log.h"
+#include "daemon/exec_request.h"
+#include "daemon/handlers.h"
+
+namespace hutch::daemon {
+namespace {
+
+struct Filter {
+  std::optional<SandboxState> state;
+  std::vector<std::pair<std::string, std::string>> labels;
+};
+
+Result<Filter> ParseFilter(const Request& request) {
+  Filter filter;
+  for (const auto& [name, value] : request.query) {
+    if (name == "state") {
+      filter.state = ParseState(value);
+      if (!filter.state)
+        return Error{.code = Code::kInvalidArgument,
+                     .what = "must be creating, running or stopped",
+                     .field = "state"};
+      continue;
+    }
+    const size_t equals = value.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return Error{.code = Code::kInvalidArgument, .what = "must be KEY=VALUE", .field = "label"};
+    filter.labels.emplace_back(value.substr(0, equals), value.substr(equals + 1));
+  }
+  return filter;
+}
+
+bool Fits(const Filter& filter, const SandboxEntry& entry) {
+  if (filter.state && *filter.state != entry.moments.state) return false;
+  for (const auto& [key, value] : filter.labels) {
+    const auto it = entry.facts.fields.labels.find(key);
+    if (it == entry.facts.fields.labels.end() || it->second != value) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void HandleCreateSandbox(Api& api, Request request, Responder responder) {
+  Result<SandboxFields> fields = ParseSandboxFields(request.json, api.config);
+  if (!fields.has_value()) return responder.Send(fields.error());
+  const auto shared = std::make_shared<Responder>(std::move(responder));
+  Result<std::string> id = api.sandboxes.Create(
+      std::move(*fields), request.peer, [&api, shared](Result<SandboxEntry*> entry) {
+        if (entry.has_value())
+          shared->Send(JsonReply(201, api.sandboxes.ToJson(**entry)));
+        else
+          shared->Send(entry.error());
+      });
+  if (!id.has_value()) return shared->Send(id.error());
+  // Whoever asked never learns its id: it would live on unknown.
+  shared->OnHangup([&api, id = *id] { api.sandboxes.Abandon(id); });
+}
+
+void HandleListSandboxes(Api& api, Request request, Responder responder) {
+  const Result<Filter> filter = ParseFilter(request);
+  if (!filter.has_value()) return responder.Send(filter.error());
+  oci::Json list = oci::Json::array();
+  for (const SandboxEntry* entry : api.sandboxes.List())
+    if (Fits(*filter, *entry)) list.push_back(api.sandboxes.ToJson(*entry));
+  responder.Send(JsonReply(200, {{"sandboxes", std::move(list)}}));
+}
+
+void HandleGetSandbox(Api& api, Request request, Responder responder) {
+  const Result<SandboxEntry*> entry = api.sandboxes.Find(request.parameters[0]);
+  if (!entry.has_value()) return responder.Send(entry.error());
+  responder.Send(JsonReply(200, api.sandboxes.ToJson(**entry)));
+}
+
+void HandleDeleteSandbox(Api& api, Request request, Responder responder) {
+  const Result<SandboxEntry*> entry = api.sandboxes.Find(request.parameters[0]);
+  if (!entry.has_value()) return responder.Send(entry.error());
+  if ((*entry)->sandbox == nullptr)
+    return responder.Send(Error{.code = Code::kNotFound,
+                                .what = "sandbox " + (*entry)->facts.id + " is removed already"});
+  const auto shared = std::make_shared<Responder>(std::move(responder));
+  api.sandboxes.Destroy(**entry, StopCause::kDeleted, [shared](const Status& removed) {
+    if (removed.has_value())
+      shared->Send(Reply{.status = 204, .body = {}});
+    else
+      shared->Send(removed.error());
+  });
+}
+
+void HandleHeartbeat(Api& api, Request request, Responder responder) {
+  const Result<SandboxEntry*> entry = api.sandboxes.FindRunning(request.parameters[0]);
+  if (!entry.has_value()) return responder.Send(entry.error());
+  api.sandboxes.Touch(**entry);
+  responder.Send(Reply{.status = 204, .body = {}});
+}
+
+void HandleExec(Api& api, Request request, Responder responder) {
+  const Result<SandboxEntry*> entry = api.sandboxes.FindRunning(request.parameters[0]);
+  if (!entry.has_value()) return responder.Send(entry.error());
+  Result<ExecFields> fields = ParseExecFields(request.json, api.config);
+  if (!fields.has_value()) return responder.Send(fields.error());
+  const auto shared = std::make_shared<Responder>(std::move(responder));
+  const Result<std::shared_ptr<Exec>> exec =
+      api.sandboxes.Run(**entry, std::move(*fields), [shared](Result<ExecResult> result) {
+        if (result.has_value()) return shared->Send(JsonReply(200, ExecJson(std::move(*result))));
+        Error error = std::move(result).error();
+        if (error.field.empty() && std::string_view(error.step) == "workdir")
+          error.field = "workdir";
+        shared->Send(error);
+      });
+  if (!exec.has_value()) return shared->Send(exec.error());
+  shared->OnHangup([exec = std::weak_ptr<Exec>(*exec)] {
+    if (const auto running = exec.lock()) running->Kill();
+  });
+}
+
+}  // namespace hutch::daemon

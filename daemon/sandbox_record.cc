@@ -1,0 +1,199 @@
+#include "daemon/sandbox_record.h"
+
+#include <iterator>
+
+namespace hutch::daemon {
+namespace {
+
+using oci::Json;
+using oci::ObjectReader;
+
+constexpr const char* kStateNames[] = {"creating", "running", "stopped"};
+
+struct Move {
+  SandboxState from, to;
+};
+constexpr Move kMoves[] = {
+    {SandboxState::kCreating,
+     SandboxState::kRunning},  // its agent is ready and its state file written
+    {SandboxState::kCreating, SandboxState::kStopped},  // it could not be made
+    {SandboxState::kRunning, SandboxState::kStopped},   // whatever the cause
+};
+
+struct StopRow {
+  StopCause cause;
+  const char* name;
+};
+constexpr StopRow kStops[] = {
+    {StopCause::kDeleted, "deleted"},           {StopCause::kIdleTimeout, "idle_timeout"},
+    {StopCause::kLifetime, "lifetime"},         {StopCause::kAgentDied, "agent_died"},
+    {StopCause::kOutOfMemory, "out_of_memory"},
+};
+
+Json OrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+Json TimeJson(WallTime start, uint64_t seconds) {
+  return seconds == 0 ? Json() : Json(FormatRfc3339(start + std::chrono::seconds(seconds)));
+}
+
+// {"A": "1"} of {"A=1"}.
+Json EnvJson(const std::vector<std::string>& env) {
+  Json json = Json::object();
+  for (const std::string& entry : env) {
+    const size_t equals = entry.find('=');
+    if (equals != std::string::npos) json[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+  return json;
+}
+
+Json LimitsJson(const SandboxFields& fields) {
+  return {{"memory_bytes", fields.memory_bytes},
+          {"swap_bytes", 0},
+          {"cpus", fields.cpus},
+          {"pids", fields.pids},
+          {"disk_bytes", fields.disk_bytes},
+          {"open_files", fields.open_files}};
+}
+
+// The request again, as ParseSandboxFields reads it.
+Json FieldsJson(const SandboxFields& fields) {
+  Json limits = LimitsJson(fields);
+  limits.erase("swap_bytes");
+  return {{"image", fields.image},
+          {"name", OrNull(fields.name)},
+          {"owner", OrNull(fields.owner)},
+          {"labels", fields.labels},
+          {"env", fields.env},
+          {"workdir", OrNull(fields.workdir)},
+          {"user", OrNull(fields.user)},
+          {"limits", std::move(limits)},
+          {"rootfs", {{"readonly", fields.readonly_root}}},
+          {"timeouts",
+           {{"idle_seconds", fields.idle_seconds}, {"lifetime_seconds", fields.lifetime_seconds}}},
+          {"relax", fields.relax}};
+}
+
+Json TimingsJson(const SandboxFacts& facts) {
+  Json json = Json::object();
+  for (const auto& [step, ms] : facts.timings_ms) json[step] = ms;
+  return json;
+}
+
+Error Damaged(const std::string& id, const std::string& what) {
+  return Error{.code = Code::kCorrupt, .what = "state of " + id + ": " + what};
+}
+
+}  // namespace
+
+const char* StateName(SandboxState state) { return kStateNames[static_cast<size_t>(state)]; }
+
+std::optional<SandboxState> ParseState(std::string_view name) {
+  for (size_t i = 0; i < std::size(kStateNames); ++i)
+    if (name == kStateNames[i]) return static_cast<SandboxState>(i);
+  return std::nullopt;
+}
+
+bool MayMove(SandboxState from, SandboxState to) {
+  for (const Move& move : kMoves)
+    if (move.from == from && move.to == to) return true;
+  return false;
+}
+
+const char* StopCauseName(StopCause cause) {
+  for (const StopRow& row : kStops)
+    if (row.cause == cause) return row.name;
+  CHECK(false);
+}
+
+Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments,
+                 const char* cgroup_mode) {
+  const SandboxFields& fields = facts.fields;
+  const oci::User& user = facts.process.user;
+  Json json = {
+      {"id", facts.id},
+      {"name", OrNull(fields.name)},
+      {"state", StateName(moments.state)},
+      {"image", facts.image_reference},
+      {"image_id", facts.image_id},
+      {"labels", fields.labels},
+      {"owner", OrNull(fields.owner)},
+      {"created_at", FormatRfc3339(facts.created_at)},
+      {"expires_at", TimeJson(facts.created_at, fields.lifetime_seconds)},
+      {"idle_expires_at", TimeJson(moments.last_activity, fields.idle_seconds)},
+      {"last_activity_at", FormatRfc3339(moments.last_activity)},
+      {"user", std::to_string(user.uid) + ":" + std::to_string(user.gid)},
+      {"workdir", facts.process.cwd},
+      {"env", EnvJson(facts.process.env)},
+      {"limits", LimitsJson(fields)},
+      {"rootfs", {{"readonly", fields.readonly_root}}},
+      {"network", {{"mode", "none"}}},
+      {"timeouts",
+       {{"idle_seconds", fields.idle_seconds}, {"lifetime_seconds", fields.lifetime_seconds}}},
+      {"cgroup_mode", cgroup_mode},
+      {"pid", moments.pid > 0 ? Json(moments.pid) : Json()},
+      {"host_id_start", moments.host_id_start},
+      {"from_pool", facts.from_pool},
+      {"timings_ms", TimingsJson(facts)},
+      {"relax", fields.relax},
+      {"processes", moments.processes},
+      {"reported", facts.reported},
+  };
+  if (moments.state == SandboxState::kStopped && moments.stop_cause) {
+    json["stop_cause"] = StopCauseName(*moments.stop_cause);
+    json["stopped_at"] = FormatRfc3339(moments.stopped_at);
+  }
+  return json;
+}
+
+std::string SaveFacts(const SandboxFacts& facts) {
+  const oci::ProcessSpec& process = facts.process;
+  return oci::PrintJson({{"version", 1},
+                         {"request", FieldsJson(facts.fields)},
+                         {"image_id", facts.image_id},
+                         {"image_reference", facts.image_reference},
+                         {"uid", process.user.uid},
+                         {"gid", process.user.gid},
+                         {"env", process.env},
+                         {"cwd", process.cwd},
+                         {"created_at", FormatRfc3339(facts.created_at)},
+                         {"from_pool", facts.from_pool},
+                         {"timings_ms", TimingsJson(facts)},
+                         {"reported", facts.reported}});
+}
+
+Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved,
+                               const Config& config) {
+  Config without_ceilings = config;  // what was granted stays granted
+  without_ceilings.ceilings = Amounts{};
+  SandboxFacts facts;
+  facts.id = id;
+  ASSIGN_OR_RETURN(const Json json, oci::ParseJson(saved));
+  uint64_t version = 0, uid = 0, gid = 0;
+  std::string created_at;
+  ObjectReader reader(json, "");
+  reader.Uint("version", &version)
+      .String("image_id", &facts.image_id)
+      .String("image_reference", &facts.image_reference)
+      .Uint("uid", &uid, 0, UINT32_MAX - 1)
+      .Uint("gid", &gid, 0, UINT32_MAX - 1)
+      .Strings("env", &facts.process.env)
+      .String("cwd", &facts.process.cwd)
+      .String("created_at", &created_at)
+      .Bool("from_pool", &facts.from_pool)
+      .Strings("reported", &facts.reported);
+  const Json* request = reader.Member("request");
+  const Json* timings = reader.Member("timings_ms");
+  RETURN_IF_ERROR(reader.Done(ObjectReader::Unknown::kIgnore));
+  if (version != 1) return Damaged(id, "version " + std::to_string(version));
+  if (request == nullptr) return Damaged(id, "no request");
+  ASSIGN_OR_RETURN(facts.fields, ParseSandboxFields(*request, without_ceilings));
+  ASSIGN_OR_RETURN(facts.created_at, ParseRfc3339(created_at));
+  facts.process.user.uid = static_cast<uint32_t>(uid);
+  facts.process.user.gid = static_cast<uint32_t>(gid);
+  if (timings != nullptr && timings->is_object())
+    for (const auto& [step, ms] : timings->items())
+      if (ms.is_number()) facts.timings_ms.emplace_back(step, ms.get<double>());
+  return facts;
+}
+
+}  // namespace hutch::daemon

@@ -1,0 +1,60 @@
+// What the daemon knows of one sandbox, beside what runtime/ does: states, times, and its two JSON
+// forms (the API's, and the one that survives a restart). No effects.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/text.h"
+#include "daemon/create_request.h"
+#include "daemon/timers.h"
+#include "oci/json.h"
+#include "oci/runtime_spec.h"
+#include "runtime/sandbox.h"
+
+namespace hutch::daemon {
+
+enum class SandboxState { kCreating, kRunning, kStopped };
+const char* StateName(SandboxState state);
+std::optional<SandboxState> ParseState(std::string_view name);
+// Whether the API may move a sandbox so; everything else is a bug of ours.
+bool MayMove(SandboxState from, SandboxState to);
+
+enum class StopCause { kDeleted, kIdleTimeout, kLifetime, kAgentDied, kOutOfMemory };
+const char* StopCauseName(StopCause cause);
+
+// Survives a restart of the daemon.
+struct SandboxFacts {
+  std::string id;
+  SandboxFields fields;
+  std::string image_id, image_reference;
+  oci::ProcessSpec process;  // user, env, cwd of commands that name none
+  WallTime created_at;
+  bool from_pool = false;
+  std::vector<std::pair<std::string, double>> timings_ms;  // "total" first
+  std::vector<std::string> reported;
+};
+
+// What changes while it lives.
+struct SandboxMoments {
+  SandboxState state = SandboxState::kCreating;
+  std::optional<StopCause> stop_cause;
+  WallTime stopped_at;
+  WallTime last_activity;
+  SteadyTime last_activity_steady;
+  size_t processes = 0;
+  pid_t pid = 0;
+  uint32_t host_id_start = 0;
+};
+
+// The API's form. `mode`: "v2" or "hybrid".
+oci::Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments,
+                      const char* cgroup_mode);
+
+std::string SaveFacts(const SandboxFacts& facts);
+Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved, const Config& config);
+
+}  // namespace hutch::daemon

@@ -1,0 +1,176 @@
+// The end of sandboxes, and what a restarted daemon makes of those it finds.
+#include <algorithm>
+
+#include "base/log.h"
+#include "daemon/limits.h"
+#include "daemon/sandboxes.h"
+
+namespace hutch::daemon {
+
+void Sandboxes::Destroy(SandboxEntry& entry, StopCause cause, Removed removed) {
+  if (entry.quarantined) {
+    entry.removal_begun = Loop::Now();  // asked for again: the whole patience again
+    entry.quarantined = false;
+  }
+  entry.removal_waiters.push_back(std::move(removed));
+  if (!entry.ending) return End(entry, cause);
+  if (entry.init_ended) TryRemove(entry);
+}
+
+// What the kernel counted since a command last looked tells whether memory was the reason.
+StopCause Sandboxes::CauseOfDeath(const SandboxEntry& entry) const {
+  const uint64_t seen = entry.commands ? entry.commands->counters().oom_kills : 0;
+  return ReadCounters(*entry.sandbox).oom_kills > seen ? StopCause::kOutOfMemory
+                                                       : StopCause::kAgentDied;
+}
+
+void Sandboxes::End(SandboxEntry& entry, StopCause cause) {
+  if (entry.ending) return;
+  entry.ending = true;
+  CHECK(MayMove(entry.moments.state, SandboxState::kStopped));
+  entry.moments.state = SandboxState::kStopped;
+  entry.moments.stop_cause = cause;
+  entry.moments.stopped_at = std::chrono::system_clock::now();
+  entry.ready_timer.Cancel();
+  entry.idle_timer.Cancel();
+  entry.lifetime_timer.Cancel();
+  entry.removal_begun = Loop::Now();
+  const Status killed = entry.sandbox->Kill();
+  if (!killed.has_value())
+    Log(LogLevel::kError, "cannot kill a sandbox",
+        {{"sandbox", entry.facts.id}, {"error", killed.error().ToString()}});
+  Log(cause == StopCause::kDeleted ? LogLevel::kDebug : LogLevel::kInfo, "sandbox ends",
+      {{"sandbox", entry.facts.id}, {"cause", StopCauseName(cause)}});
+  // Normally the end of its first process is what goes on from here. Never spawned, there is none;
+  // and a lost notice must not hold it.
+  const bool has_init = entry.sandbox->init().valid();
+  entry.removal_timer.Start(parts_.loop, has_init ? Milliseconds(1000) : Milliseconds(0),
+                            [this, &entry] { TryRemove(entry); });
+  if (entry.init_ended) TryRemove(entry);
+}
+
+void Sandboxes::InitEnded(SandboxEntry& entry) {
+  if (!entry.init_ended) {
+    entry.init_ended = true;
+    entry.init_watch.Reset();
+    // What the agent said before it died still counts: the answer of a command may be among it.
+    if (!entry.ending && entry.agent_watch.active())
+      for (const runtime::AgentEvent& event : entry.sandbox->ReadAgent())
+        if (event.kind != runtime::AgentEvent::Kind::kClosed) OnAgentEvent(entry, event);
+    entry.agent_watch.Reset();
+    if (!entry.ending && entry.moments.state == SandboxState::kCreating)
+      return FailCreation(
+          entry, Error{.code = Code::kUnavailable, .what = "the agent ended before it was ready"});
+    if (!entry.ending) return End(entry, CauseOfDeath(entry));
+  }
+  // A second time (runtime/ says so once it is reaped): what was busy a moment ago may be free now.
+  if (entry.ending) TryRemove(entry);
+}
+
+void Sandboxes::TryRemove(SandboxEntry& entry) {
+  if (entry.sandbox->init().valid() && !entry.init_ended && !entry.sandbox->init().HasEnded())
+    return RetryRemoval(entry,
+                        Error{.code = Code::kBadState, .what = "its first process has not ended"});
+  entry.init_watch.Reset();
+  entry.agent_watch.Reset();
+  if (entry.commands) entry.commands->SandboxEnded();
+  Status removed = parts_.runtime.Remove(*entry.sandbox);
+  if (removed.has_value()) return FinishRemoval(entry);
+  RetryRemoval(entry, std::move(removed).error());
+}
+
+void Sandboxes::RetryRemoval(SandboxEntry& entry, Error error) {
+  const bool late = Loop::Now() - entry.removal_begun > kRemoveDeadline;
+  if (late && !entry.quarantined) {
+    Log(LogLevel::kError, "a sandbox cannot be removed",
+        {{"sandbox", entry.facts.id}, {"error", error.ToString()}});
+    entry.quarantined = true;
+    const auto waiters = std::exchange(entry.removal_waiters, {});
+    for (const auto& waiter : waiters) waiter(error);
+    const Created created = std::exchange(entry.created, nullptr);
+    if (created) created(entry.error.value_or(error));
+    entry.error = std::move(error);
+  }
+  entry.removal_pause = std::clamp(entry.removal_pause * 2, kRemoveRetryFirst, kRemoveRetryMax);
+  entry.removal_timer.Start(parts_.loop, entry.quarantined ? kQuarantineRetry : entry.removal_pause,
+                            [this, &entry] { TryRemove(entry); });
+}
+
+void Sandboxes::FinishRemoval(SandboxEntry& entry) {
+  entry.removal_timer.Cancel();
+  auto node = living_.extract(entry.facts.id);
+  CHECK(!node.empty());
+  memory_granted_ -= entry.facts.fields.memory_bytes;
+  if (!entry.facts.fields.name.empty()) ids_by_name_.erase(entry.facts.fields.name);
+  const auto waiters = std::exchange(entry.removal_waiters, {});
+  for (const auto& waiter : waiters) waiter(OkStatus());
+  const Created created = std::exchange(entry.created, nullptr);
+  if (created)
+    created(entry.error.value_or(
+        Error{.code = Code::kBadState, .what = "it was deleted while it was being made"}));
+  // Its own callbacks may be on the stack: buried once they are done.
+  parts_.loop.Post([this, buried = std::make_shared<std::unique_ptr<SandboxEntry>>(
+                              std::move(node.mapped()))] { Bury(std::move(*buried)); });
+}
+
+void Sandboxes::Bury(std::unique_ptr<SandboxEntry> entry) {
+  const bool was_running = entry->commands != nullptr;
+  entry->commands.reset();
+  entry->sandbox.reset();
+  entry->moments.pid = 0;
+  if (!was_running) return;  // never visible as running: no tombstone
+  tombstones_.push_back(std::move(entry));
+  if (tombstones_.size() > kMaxTombstones) tombstones_.erase(tombstones_.begin());
+  ScheduleBurialSweep();
+}
+
+void Sandboxes::ScheduleBurialSweep() {
+  if (tombstone_timer_.running() || tombstones_.empty()) return;
+  const auto left =
+      tombstones_.front()->moments.stopped_at + kTombstoneTime - std::chrono::system_clock::now();
+  tombstone_timer_.Start(parts_.loop, std::chrono::ceil<Milliseconds>(left), [this] {
+    const WallTime oldest = std::chrono::system_clock::now() - kTombstoneTime;
+    std::erase_if(tombstones_,
+                  [&](const auto& entry) { return entry->moments.stopped_at <= oldest; });
+    ScheduleBurialSweep();
+  });
+}
+
+// --- after a restart
+
+Status Sandboxes::Recover() {
+  std::vector<std::string> removed;
+  ASSIGN_OR_RETURN(std::vector<runtime::Recovered> recovered, parts_.runtime.Recover(&removed));
+  for (const std::string& line : removed)
+    Log(LogLevel::kInfo, "removed what was left", {{"what", line}});
+  for (runtime::Recovered& one : recovered) TakeUp(std::move(one));
+  return OkStatus();
+}
+
+void Sandboxes::TakeUp(runtime::Recovered recovered) {
+  const std::string id = recovered.sandbox->id();
+  auto entry = std::make_unique<SandboxEntry>();
+  entry->begun = Loop::Now();
+  entry->sandbox = std::move(recovered.sandbox);
+  Result<SandboxFacts> facts = LoadFacts(id, recovered.saved, parts_.config);
+  const bool usable = facts.has_value();
+  if (usable) entry->facts = std::move(*facts);
+  entry->facts.id = id;
+  SandboxEntry& placed = *entry;
+  memory_granted_ += placed.facts.fields.memory_bytes;
+  if (!placed.facts.fields.name.empty()) ids_by_name_[placed.facts.fields.name] = id;
+  living_[id] = std::move(entry);
+  Track(placed);
+  if (!usable) {
+    Log(LogLevel::kError, "a running sandbox is removed: its state cannot be read",
+        {{"sandbox", id}, {"error", facts.error().ToString()}});
+    return End(placed, StopCause::kDeleted);
+  }
+  placed.moments.state = SandboxState::kRunning;
+  placed.commands = std::make_unique<Commands>(parts_.loop, *placed.sandbox, parts_.mode);
+  placed.commands->TakeUp();
+  StartTimers(placed);
+  Log(LogLevel::kInfo, "sandbox taken up", {{"sandbox", id}});
+}
+
+}  // namespace hutch::daemon

@@ -1,0 +1,365 @@
+#include "daemon/sandboxes.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "daemon/limits.h"
+
+namespace hutch::daemon {
+namespace {
+
+constexpr Milliseconds kRefillPause{2};
+constexpr int kRefillPostponements = 10;  // then even with requests under way
+
+Error NotFound(const std::string& id) {
+  return Error{.code = Code::kNotFound, .what = "no sandbox \"" + id + "\""};
+}
+
+Error Limit(std::string what, std::string field) {
+  return Error{.code = Code::kLimit, .what = std::move(what), .field = std::move(field)};
+}
+
+double MillisecondsSince(SteadyTime start) {
+  return std::chrono::duration<double, std::milli>(Loop::Now() - start).count();
+}
+
+}  // namespace
+
+Sandboxes::Sandboxes(const Parts& parts) : parts_(parts) {}
+Sandboxes::~Sandboxes() = default;
+
+void Sandboxes::Start() {
+  spawner_watch_ = parts_.loop.Add(parts_.runtime.spawner_fd(), [this](Ready) { OnSpawner(); });
+  spawner_watch_.Arm(Ready::kReadable);
+  ScheduleRefill();
+}
+
+SandboxEntry* Sandboxes::Living(const std::string& id) {
+  const auto it = living_.find(id);
+  return it == living_.end() ? nullptr : it->second.get();
+}
+
+// --- finding
+
+Result<SandboxEntry*> Sandboxes::Find(const std::string& id_or_name) {
+  const auto name = ids_by_name_.find(id_or_name);
+  if (SandboxEntry* entry = Living(name == ids_by_name_.end() ? id_or_name : name->second))
+    return entry;
+  for (const auto& entry : tombstones_)
+    if (entry->facts.id == id_or_name) return entry.get();
+  return NotFound(id_or_name);
+}
+
+Result<SandboxEntry*> Sandboxes::FindRunning(const std::string& id_or_name) {
+  ASSIGN_OR_RETURN(SandboxEntry * entry, Find(id_or_name));
+  if (entry->moments.state == SandboxState::kRunning) return entry;
+  std::string what = "sandbox " + entry->facts.id + " is " + StateName(entry->moments.state);
+  if (entry->moments.stop_cause)
+    what.append(": ").append(StopCauseName(*entry->moments.stop_cause));
+  return Error{.code = Code::kBadState, .what = what};
+}
+
+oci::Json Sandboxes::ToJson(const SandboxEntry& entry) const {
+  SandboxMoments moments = entry.moments;
+  moments.processes = entry.commands ? entry.commands->count() : 0;
+  return SandboxJson(entry.facts, moments, cgroups::ModeName(parts_.mode));
+}
+
+std::vector<const SandboxEntry*> Sandboxes::List() const {
+  std::vector<const SandboxEntry*> entries;
+  entries.reserve(living_.size() + tombstones_.size());
+  for (const auto& [id, entry] : living_) entries.push_back(entry.get());
+  for (const auto& entry : tombstones_) entries.push_back(entry.get());
+  std::stable_sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) {
+    return a->facts.created_at < b->facts.created_at;
+  });
+  return entries;
+}
+
+// --- making
+
+Status Sandboxes::Admit(const SandboxFields& fields) const {
+  const Config& config = parts_.config;
+  if (living_.size() >= config.max_sandboxes)
+    return Error{.code = Code::kLimit,
+                 .what = std::to_string(living_.size()) + " sandboxes live already"};
+  if (!fields.name.empty() && ids_by_name_.contains(fields.name))
+    return Error{.code = Code::kExists,
+                 .what = "the name \"" + fields.name + "\" is taken",
+                 .field = "name"};
+  if (fields.memory_bytes > parts_.host_memory_bytes)
+    return Limit("the host has " + FormatSize(parts_.host_memory_bytes), "limits.memory_bytes");
+  const double ceiling = static_cast<double>(parts_.host_memory_bytes) * config.memory_overcommit;
+  if (static_cast<double>(memory_granted_) + static_cast<double>(fields.memory_bytes) > ceiling)
+    return Limit("the memory of all sandboxes would be more than " +
+                     std::to_string(config.memory_overcommit) + " times the host's",
+                 "limits.memory_bytes");
+  if (fields.cpus > parts_.host_cpus)
+    return Limit("the host has " + std::to_string(parts_.host_cpus) + " CPUs", "limits.cpus");
+  return OkStatus();
+}
+
+Result<ResolvedUser> Sandboxes::ResolveUserOf(const rootfs::Image& image, const std::string& user) {
+  auto cached = users_by_image_.find(image.id);
+  if (cached == users_by_image_.end()) {
+    std::vector<UniqueFd> layers;
+    std::vector<int> fds;
+    for (const std::string& diff_id : image.diff_ids) {
+      ASSIGN_OR_RETURN(UniqueFd layer, parts_.store.OpenLayer(diff_id));
+      fds.push_back(layer.get());
+      layers.push_back(std::move(layer));
+    }
+    if (users_by_image_.size() >= kMaxCachedImageUsers) users_by_image_.clear();
+    cached = users_by_image_.emplace(image.id, ReadImageUsers(fds)).first;
+  }
+  return ResolveUser(cached->second, user);
+}
+
+Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Created created) {
+  const SteadyTime begun = Loop::Now();
+  RETURN_IF_ERROR(Admit(fields));
+  Result<rootfs::Image> image = parts_.store.Resolve(fields.image);
+  if (!image.has_value()) {
+    Error error = std::move(image).error();
+    if (error.field.empty()) error.field = "image";
+    return error;
+  }
+  if (blocked_images_.contains(image->id))
+    return Error{.code = Code::kUnavailable,
+                 .what = "image " + fields.image + " is being removed",
+                 .field = "image"};
+  runtime::CreateRequest request;
+  ASSIGN_OR_RETURN(request.spec, BuildSpec(fields, image->config, [&](const std::string& user) {
+                     return ResolveUserOf(*image, user);
+                   }));
+  for (const std::string& diff_id : image->diff_ids) {
+    ASSIGN_OR_RETURN(UniqueFd layer, parts_.store.OpenLayer(diff_id));
+    request.layers.push_back(std::move(layer));
+  }
+  request.scratch_bytes = fields.disk_bytes;
+
+  auto entry = std::make_unique<SandboxEntry>();
+  entry->begun = begun;
+  entry->facts.process = request.spec.process;
+  ASSIGN_OR_RETURN(entry->sandbox, parts_.runtime.Begin(std::move(request)));
+  entry->facts.id = entry->sandbox->id();
+  entry->facts.image_id = image->id;
+  entry->facts.image_reference =
+      image->references.empty() ? fields.image : image->references.front();
+  entry->facts.created_at = std::chrono::system_clock::now();
+  entry->facts.fields = std::move(fields);
+  entry->created = std::move(created);
+  if (!entry->facts.fields.relax.empty())
+    Log(LogLevel::kWarning, "a sandbox is confined less than by default",
+        {{"sandbox", entry->facts.id},
+         {"peer_uid", std::to_string(peer.uid)},
+         {"relax", oci::PrintJson(entry->facts.fields.relax)}});
+  SandboxEntry& placed = *entry;
+  const std::string id = placed.facts.id;
+  memory_granted_ += placed.facts.fields.memory_bytes;
+  if (!placed.facts.fields.name.empty()) ids_by_name_[placed.facts.fields.name] = id;
+  living_[id] = std::move(entry);
+  Touch(placed);
+  placed.ready_timer.Start(parts_.loop, kReadyDeadline, [this, &placed] {
+    FailCreation(placed,
+                 Error{.code = Code::kUnavailable, .what = "the sandbox was not ready in time"});
+  });
+  if (placed.sandbox->agent_fd() >= 0) Track(placed);
+  return id;
+}
+
+void Sandboxes::Track(SandboxEntry& entry) {
+  entry.moments.pid = entry.sandbox->pid();
+  entry.moments.host_id_start = entry.sandbox->host_id_start();
+  if (entry.agent_watch.active()) return;
+  entry.agent_watch =
+      parts_.loop.Add(entry.sandbox->agent_fd(), [this, &entry](Ready) { OnAgent(entry); });
+  entry.agent_watch.Arm(Ready::kReadable);
+  entry.init_watch =
+      parts_.loop.Add(entry.sandbox->init().fd(), [this, &entry](Ready) { InitEnded(entry); });
+  entry.init_watch.Arm(Ready::kReadable);
+}
+
+void Sandboxes::OnSpawner() {
+  for (runtime::RuntimeEvent& event : parts_.runtime.Dispatch()) OnSpawnerEvent(event);
+  spawner_watch_.Arm(Ready::kReadable);
+}
+
+void Sandboxes::OnSpawnerEvent(runtime::RuntimeEvent& event) {
+  using Kind = runtime::RuntimeEvent::Kind;
+  if (event.kind == Kind::kSpawnerDied) {
+    Log(LogLevel::kError, "the spawn server ended and was started again",
+        {{"error", event.error ? event.error->ToString() : ""}});
+    spawner_watch_ = parts_.loop.Add(parts_.runtime.spawner_fd(), [this](Ready) { OnSpawner(); });
+    return;
+  }
+  SandboxEntry* entry = Living(event.id);
+  if (entry == nullptr) return;
+  if (event.kind == Kind::kSpawned) Track(*entry);
+  if (event.kind == Kind::kSpawnFailed)
+    FailCreation(*entry, event.error.value_or(Error{.code = Code::kInternal,
+                                                    .what = "the sandbox could not be spawned"}));
+  if (event.kind == Kind::kInitExited) InitEnded(*entry);
+}
+
+void Sandboxes::OnAgent(SandboxEntry& entry) {
+  for (const runtime::AgentEvent& event : entry.sandbox->ReadAgent()) OnAgentEvent(entry, event);
+  if (!entry.init_ended) entry.agent_watch.Arm(Ready::kReadable);
+}
+
+void Sandboxes::OnAgentEvent(SandboxEntry& entry, const runtime::AgentEvent& event) {
+  using Kind = runtime::AgentEvent::Kind;
+  switch (event.kind) {
+    case Kind::kReady:
+      return BecomeReady(entry);
+    case Kind::kFailed:
+      return FailCreation(
+          entry, event.error.value_or(Error{.code = Code::kInternal, .what = "the agent failed"}));
+    case Kind::kClosed:
+      entry.agent_watch.Reset();
+      if (entry.moments.state == SandboxState::kCreating)
+        return FailCreation(
+            entry, event.error.value_or(Error{.code = Code::kUnavailable,
+                                              .what = "the agent ended before it was ready"}));
+      return End(entry, CauseOfDeath(entry));
+    case Kind::kStarted:
+    case Kind::kStartFailed:
+    case Kind::kExited:
+      if (entry.commands == nullptr) return;
+      if (event.kind != Kind::kStarted && !entry.ending) Touch(entry);
+      entry.commands->OnAgentEvent(event);
+      if (event.kind != Kind::kStarted) SchedulePrepare(entry.facts.id);
+      return;
+  }
+}
+
+void Sandboxes::BecomeReady(SandboxEntry& entry) {
+  if (entry.ending || entry.moments.state != SandboxState::kCreating) return;
+  entry.ready_timer.Cancel();
+  entry.facts.from_pool = entry.sandbox->from_pool();
+  entry.facts.reported = entry.sandbox->reported();
+  entry.facts.timings_ms.emplace_back("total", MillisecondsSince(entry.begun));
+  for (const runtime::Timing& timing : entry.sandbox->timings())
+    entry.facts.timings_ms.emplace_back(timing.step, timing.ms);
+  const Status saved = parts_.runtime.SaveState(*entry.sandbox, SaveFacts(entry.facts));
+  if (!saved.has_value()) return FailCreation(entry, saved.error());
+  CHECK(MayMove(entry.moments.state, SandboxState::kRunning));
+  entry.moments.state = SandboxState::kRunning;
+  entry.commands = std::make_unique<Commands>(parts_.loop, *entry.sandbox, parts_.mode);
+  StartTimers(entry);
+  Log(LogLevel::kDebug, "sandbox made",
+      {{"sandbox", entry.facts.id}, {"image", entry.facts.image_reference}});
+  const Created created = std::exchange(entry.created, nullptr);
+  if (created) created(&entry);
+  SchedulePrepare(entry.facts.id);
+  ScheduleRefill();
+}
+
+void Sandboxes::FailCreation(SandboxEntry& entry, Error error) {
+  if (entry.ending) return;
+  Log(LogLevel::kWarning, "a sandbox could not be made",
+      {{"sandbox", entry.facts.id}, {"error", error.ToString()}});
+  entry.error = std::move(error);
+  End(entry, StopCause::kAgentDied);
+}
+
+void Sandboxes::Abandon(const std::string& id) {
+  SandboxEntry* entry = Living(id);
+  if (entry == nullptr || entry->moments.state != SandboxState::kCreating) return;
+  entry->created = nullptr;
+  End(*entry, StopCause::kDeleted);
+}
+
+void Sandboxes::SchedulePrepare(const std::string& id) {
+  parts_.loop.Post([this, id] {
+    SandboxEntry* entry = Living(id);
+    if (entry != nullptr && !entry->ending) entry->sandbox->Prepare();
+  });
+}
+
+// Waits for a moment without requests, but not for ever.
+void Sandboxes::ScheduleRefill() {
+  if (refill_timer_.running()) return;
+  refill_timer_.Start(parts_.loop, kRefillPause, [this] {
+    if (busy_() && ++refill_postponed_ < kRefillPostponements) return ScheduleRefill();
+    refill_postponed_ = 0;
+    parts_.runtime.Refill();
+  });
+}
+
+// --- living
+
+void Sandboxes::Touch(SandboxEntry& entry) {
+  entry.moments.last_activity = std::chrono::system_clock::now();
+  entry.moments.last_activity_steady = Loop::Now();
+}
+
+void Sandboxes::StartTimers(SandboxEntry& entry) {
+  Touch(entry);
+  ArmIdleTimer(entry);
+  const uint64_t lifetime = entry.facts.fields.lifetime_seconds;
+  if (lifetime == 0) return;
+  const auto left =
+      entry.facts.created_at + std::chrono::seconds(lifetime) - std::chrono::system_clock::now();
+  entry.lifetime_timer.Start(parts_.loop, std::chrono::ceil<Milliseconds>(left),
+                             [this, &entry] { End(entry, StopCause::kLifetime); });
+}
+
+// Activity does not move the timer; the timer looks at the last activity when it fires. A running
+// command counts as activity.
+void Sandboxes::ArmIdleTimer(SandboxEntry& entry) {
+  const uint64_t idle = entry.facts.fields.idle_seconds;
+  if (idle == 0) return;
+  if (entry.commands->running() > 0) Touch(entry);
+  const SteadyTime deadline = entry.moments.last_activity_steady + std::chrono::seconds(idle);
+  if (deadline <= Loop::Now()) return End(entry, StopCause::kIdleTimeout);
+  entry.idle_timer.StartAt(parts_.loop, deadline, [this, &entry] { ArmIdleTimer(entry); });
+}
+
+Result<std::shared_ptr<Exec>> Sandboxes::Run(SandboxEntry& entry, ExecFields fields,
+                                             Exec::Done done) {
+  oci::ProcessSpec spec = entry.facts.process;
+  if (!fields.user.empty()) {
+    ResolvedUser user{.uid = 0, .gid = 0, .name = "root"};
+    if (!IsRoot(fields.user)) {
+      ASSIGN_OR_RETURN(const rootfs::Image image, parts_.store.Resolve(entry.facts.image_id));
+      ASSIGN_OR_RETURN(user, ResolveUserOf(image, fields.user));
+    }
+    spec.user.uid = user.uid;
+    spec.user.gid = user.gid;
+    spec.user.additional_gids.clear();
+    SetUserEnv(spec.env, user);
+  }
+  for (const auto& [name, value] : fields.env) SetEnv(spec.env, name, value);
+  if (!fields.workdir.empty()) spec.cwd = fields.workdir;
+  spec.args = std::move(fields.args);
+  Touch(entry);
+  return entry.commands->Run(std::move(fields), std::move(spec),
+                             parts_.config.max_commands_per_sandbox, std::move(done));
+}
+
+void Sandboxes::KillCommands() {
+  for (const auto& [id, entry] : living_)
+    if (entry->commands) entry->commands->KillAll();
+}
+
+size_t Sandboxes::commands_running() const {
+  size_t count = 0;
+  for (const auto& [id, entry] : living_) count += entry->commands ? entry->commands->running() : 0;
+  return count;
+}
+
+std::vector<std::string> Sandboxes::ImagesInUse() const {
+  std::set<std::string> images;
+  for (const auto& [id, entry] : living_) images.insert(entry->facts.image_id);
+  return {images.begin(), images.end()};
+}
+
+std::vector<const SandboxEntry*> Sandboxes::Quarantined() const {
+  std::vector<const SandboxEntry*> entries;
+  for (const auto& [id, entry] : living_)
+    if (entry->quarantined) entries.push_back(entry.get());
+  return entries;
+}
+
+}  // namespace hutch::daemon

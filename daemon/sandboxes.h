@@ -1,0 +1,142 @@
+// The registry: every living sandbox, from its request to its complete removal. On the loop's
+// thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cgroups/tree.h"
+#include "daemon/commands.h"
+#include "daemon/config.h"
+#include "daemon/image_users.h"
+#include "daemon/loop.h"
+#include "daemon/message.h"
+#include "daemon/sandbox_record.h"
+#include "rootfs/store.h"
+#include "runtime/runtime.h"
+
+namespace hutch::daemon {
+
+struct SandboxEntry {
+  SandboxFacts facts;
+  SandboxMoments moments;
+  SteadyTime begun;
+  std::unique_ptr<runtime::Sandbox> sandbox;
+  std::unique_ptr<Commands> commands;  // from kReady on
+
+  // Its end.
+  bool ending = false;
+  bool init_ended = false;
+  bool quarantined = false;
+  SteadyTime removal_begun;
+  Milliseconds removal_pause{0};
+  std::optional<Error> error;  // why it could not be made, or not be removed
+  std::vector<std::function<void(const Status&)>> removal_waiters;
+
+  // Once: it runs, or why not (after everything of it has been undone).
+  std::function<void(Result<SandboxEntry*>)> created;
+
+  Watch agent_watch, init_watch;
+  Timer ready_timer, idle_timer, lifetime_timer, removal_timer;
+};
+
+class Sandboxes {
+ public:
+  struct Parts {  // all borrowed
+    Loop& loop;
+    const Config& config;
+    runtime::Runtime& runtime;
+    rootfs::Store& store;
+    cgroups::Mode mode;
+    uint64_t host_memory_bytes;
+    uint32_t host_cpus;
+  };
+  using Created = std::function<void(Result<SandboxEntry*>)>;
+  using Removed = std::function<void(const Status&)>;
+
+  explicit Sandboxes(const Parts& parts);
+  ~Sandboxes();
+
+  // Takes up what the last daemon left running; removes the rest. Then Start().
+  Status Recover();
+  void Start();
+  // Called to ask whether requests are under way: pools are topped up when none are.
+  void SetBusyCheck(std::function<bool()> busy) { busy_ = std::move(busy); }
+
+  // Returns the id of what is being made. `created` is called later.
+  Result<std::string> Create(SandboxFields fields, const Peer& peer, Created created);
+  // Nobody waits for it any more: removed when it is not running yet.
+  void Abandon(const std::string& id);
+
+  // By id or name; kNotFound. Stopped ones are found by id for a minute.
+  Result<SandboxEntry*> Find(const std::string& id_or_name);
+  // Only one that can be used: kBadState otherwise, saying why.
+  Result<SandboxEntry*> FindRunning(const std::string& id_or_name);
+  oci::Json ToJson(const SandboxEntry& entry) const;
+  // Living and lately stopped ones, oldest first.
+  std::vector<const SandboxEntry*> List() const;
+
+  void Touch(SandboxEntry& entry);
+  // `removed` is called when all of it is gone (also for one that is ending already).
+  void Destroy(SandboxEntry& entry, StopCause cause, Removed removed);
+  Result<std::shared_ptr<Exec>> Run(SandboxEntry& entry, ExecFields fields, Exec::Done done);
+  void KillCommands();  // of all sandboxes, when the daemon stops
+  size_t commands_running() const;
+
+  // Images.
+  std::vector<std::string> ImagesInUse() const;
+  void BlockImage(const std::string& image_id) { blocked_images_.insert(image_id); }
+  void UnblockImage(const std::string& image_id) { blocked_images_.erase(image_id); }
+
+  std::vector<const SandboxEntry*> Quarantined() const;
+  const Parts& parts() const { return parts_; }
+
+ private:
+  Status Admit(const SandboxFields& fields) const;
+  Result<ResolvedUser> ResolveUserOf(const rootfs::Image& image, const std::string& user);
+  void Track(SandboxEntry& entry);
+  void OnSpawner();
+  void OnSpawnerEvent(runtime::RuntimeEvent& event);
+  void OnAgent(SandboxEntry& entry);
+  void OnAgentEvent(SandboxEntry& entry, const runtime::AgentEvent& event);
+  void BecomeReady(SandboxEntry& entry);
+  void FailCreation(SandboxEntry& entry, Error error);
+  void StartTimers(SandboxEntry& entry);
+  void ArmIdleTimer(SandboxEntry& entry);
+  void TakeUp(runtime::Recovered recovered);
+  void SchedulePrepare(const std::string& id);
+  void ScheduleRefill();
+
+  // The end of a sandbox: sandbox_removal.cc.
+  StopCause CauseOfDeath(const SandboxEntry& entry) const;
+  void End(SandboxEntry& entry, StopCause cause);
+  void InitEnded(SandboxEntry& entry);
+  void TryRemove(SandboxEntry& entry);
+  void RetryRemoval(SandboxEntry& entry, Error error);
+  void FinishRemoval(SandboxEntry& entry);
+  void Bury(std::unique_ptr<SandboxEntry> entry);
+  void ScheduleBurialSweep();
+
+  SandboxEntry* Living(const std::string& id);
+
+  Parts parts_;
+  std::map<std::string, std::unique_ptr<SandboxEntry>> living_;  // being removed included
+  std::map<std::string, std::string> ids_by_name_;
+  std::vector<std::unique_ptr<SandboxEntry>>
+      tombstones_;  // oldest first; without sandbox or commands
+  std::map<std::string, ImageUsers> users_by_image_;
+  std::set<std::string> blocked_images_;
+  uint64_t memory_granted_ = 0;
+  std::function<bool()> busy_ = [] { return false; };
+  int refill_postponed_ = 0;
+  Timer refill_timer_, tombstone_timer_;
+  Watch spawner_watch_;
+};
+
+}  // namespace hutch::daemon

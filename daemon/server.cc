@@ -1,0 +1,224 @@
+#include "daemon/server.h"
+
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "daemon/http_server.h"
+#include "daemon/images.h"
+#include "daemon/info.h"
+#include "daemon/listener.h"
+#include "daemon/routes.h"
+#include "daemon/sandboxes.h"
+#include "daemon/worker.h"
+
+namespace hutch::daemon {
+namespace {
+
+constexpr size_t kWorkerThreads = 2;
+constexpr Milliseconds kStopPoll{20};
+constexpr Milliseconds kAfterKill{2'000};  // for killed commands to be answered
+
+// Beside the program (a build tree), or in ../libexec/hutch (installed).
+Result<std::string> FindInit(const std::string& configured) {
+  if (!configured.empty()) return configured;
+  char self[4096];
+  const ssize_t size = ::readlink("/proc/self/exe", self, sizeof self);
+  if (size <= 0) return SysError(errno, "readlink /proc/self/exe");
+  const std::string path(self, static_cast<size_t>(size));
+  const std::string directory = path.substr(0, path.rfind('/'));
+  for (const char* place : {"/hutch-init", "/../libexec/hutch/hutch-init"})
+    if (PathExists(directory + place)) return directory + place;
+  return Error{
+      .code = Code::kNotFound, .what = "no hutch-init beside " + path, .hint = "give --init-path"};
+}
+
+// Each sandbox costs some descriptors.
+void RaiseFileLimit() {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    Log(LogLevel::kWarning, "cannot raise the limit of open files", {{"error", ErrnoName(errno)}});
+}
+
+Result<UniqueFd> WatchSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  if (::sigprocmask(SIG_BLOCK, &set, nullptr) != 0) return SysError(errno, "block signals");
+  UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd.valid()) return SysError(errno, "signalfd");
+  return fd;
+}
+
+struct Socket {
+  UniqueFd fd;
+  bool passed = false;  // by systemd: its file is not ours to remove
+};
+
+Result<Socket> OpenSocket(const Config& config) {
+  ASSIGN_OR_RETURN(std::optional<UniqueFd> passed, TakePassedSocket());
+  Socket socket;
+  socket.passed = passed.has_value();
+  if (passed)
+    socket.fd = std::move(*passed);
+  else {
+    ASSIGN_OR_RETURN(socket.fd, BindSocket(config.socket, config.socket_group));
+  }
+  const Status refused = RefuseDescriptors(socket.fd.get());
+  if (!refused.has_value() && refused.error().code != Code::kUnsupported) return refused.error();
+  return socket;
+}
+
+Result<std::unique_ptr<runtime::Runtime>> StartRuntime(const Config& config,
+                                                       const cgroups::Tree& tree) {
+  runtime::RuntimeConfig runtime_config;
+  runtime_config.run_dir = config.run_dir;
+  runtime_config.state_dir = config.state_dir;
+  ASSIGN_OR_RETURN(runtime_config.init_path, FindInit(config.init_path));
+  runtime_config.host_id_start = static_cast<uint32_t>(config.host_id_start);
+  runtime_config.host_id_ranges = static_cast<uint32_t>(config.host_id_ranges);
+  runtime_config.pools = config.pools == "on" ? runtime::Pools::kOn : runtime::Pools::kOff;
+  runtime_config.blanks = static_cast<uint32_t>(config.blanks);
+  return runtime::Runtime::Start(runtime_config, tree);
+}
+
+// From the first signal on: no new requests, time for those under way, then their commands are
+// killed and answered.
+class Stopper {
+ public:
+  Stopper(Loop& loop, HttpServer& server, Sandboxes& sandboxes, const Config& config)
+      : loop_(loop),
+        server_(server),
+        sandboxes_(sandboxes),
+        patience_(std::chrono::seconds(config.shutdown_seconds)) {}
+
+  void OnSignal() {
+    if (stopping_) return loop_.Stop();  // asked twice
+    stopping_ = true;
+    Log(LogLevel::kInfo, "stopping",
+        {{"requests_under_way", std::to_string(server_.requests_under_way())}});
+    IgnoreError(NotifySystemd("STOPPING=1"), "systemd sees the exit anyway");
+    server_.StopAccepting();
+    deadline_ = Loop::Now() + patience_;
+    Poll();
+  }
+
+ private:
+  void Poll() {
+    if (server_.requests_under_way() == 0) return loop_.Stop();
+    if (Loop::Now() >= deadline_ && killed_) return loop_.Stop();
+    if (Loop::Now() >= deadline_) {
+      killed_ = true;
+      deadline_ = Loop::Now() + kAfterKill;
+      sandboxes_.KillCommands();
+    }
+    timer_.Start(loop_, kStopPoll, [this] { Poll(); });
+  }
+
+  Loop& loop_;
+  HttpServer& server_;
+  Sandboxes& sandboxes_;
+  Milliseconds patience_;
+  SteadyTime deadline_;
+  bool stopping_ = false, killed_ = false;
+  Timer timer_;
+};
+
+uint64_t HostMemoryBytes() {
+  return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+Sandboxes::Parts MakeParts(Loop& loop, const Config& config, runtime::Runtime& runtime,
+                           rootfs::Store& store, cgroups::Mode mode) {
+  return Sandboxes::Parts{.loop = loop,
+                          .config = config,
+                          .runtime = runtime,
+                          .store = store,
+                          .mode = mode,
+                          .host_memory_bytes = HostMemoryBytes(),
+                          .host_cpus = static_cast<uint32_t>(::sysconf(_SC_NPROCESSORS_ONLN))};
+}
+
+HttpServer::Options MakeOptions(const Config& config) {
+  return HttpServer::Options{.max_connections = config.max_connections,
+                             .timeout = std::chrono::seconds(config.http_timeout_seconds),
+                             .log_requests = config.log_level == "debug"};
+}
+
+void LogStart(const Config& config, const cgroups::Tree& tree) {
+  Log(LogLevel::kInfo, "hutchd is ready",
+      {{"version", HUTCH_VERSION},
+       {"socket", config.socket},
+       {"cgroup_mode", cgroups::ModeName(tree.mode())},
+       {"cgroup_parent", tree.parent()},
+       {"pools", config.pools}});
+}
+
+}  // namespace
+
+Status RunServer(const Config& config) {
+  RaiseFileLimit();
+  ASSIGN_OR_RETURN(const UniqueFd lock, LockRunDirectory(config.run_dir));
+  ASSIGN_OR_RETURN(const cgroups::Layout layout, cgroups::DetectLayout());
+  ASSIGN_OR_RETURN(
+      const cgroups::Tree tree,
+      cgroups::Tree::Open(layout, cgroups::TreeConfig{.parent = config.cgroup_parent}));
+  Loop loop;  // outlives all that has watches and timers
+  ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Runtime> runtime, StartRuntime(config, tree));
+  ASSIGN_OR_RETURN(const UniqueFd signals,
+                   WatchSignals());  // after the spawn server, which keeps its own
+  ASSIGN_OR_RETURN(const std::unique_ptr<rootfs::Store> store,
+                   rootfs::Store::Open(config.state_dir));
+  IgnoreError(RemoveTree(config.state_dir + "/build"),
+              "of builds the last daemon did not finish; their next one makes its own");
+
+  Worker worker(kWorkerThreads);  // the first threads
+  Sandboxes sandboxes(MakeParts(loop, config, *runtime, *store, tree.mode()));
+  RETURN_IF_ERROR(sandboxes.Recover());
+  Images images(loop, worker, *store, sandboxes, config.state_dir);
+  Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
+  Api api{.loop = loop, .config = config, .sandboxes = sandboxes, .images = images, .info = info};
+  ASSIGN_OR_RETURN(Socket socket, OpenSocket(config));
+  HttpServer server(loop, std::move(socket.fd), MakeOptions(config),
+                    [&api](Request request, Responder responder) {
+                      Dispatch(api, std::move(request), std::move(responder));
+                    });
+  Stopper stopper(loop, server, sandboxes, config);
+  sandboxes.SetBusyCheck([&server] { return server.requests_under_way() > 0; });
+  Watch signal_watch = loop.Add(signals.get(), [&](Ready) {
+    struct signalfd_siginfo received {};
+    if (::read(signals.get(), &received, sizeof received) > 0) stopper.OnSignal();
+    signal_watch.Arm(Ready::kReadable);
+  });
+  signal_watch.Arm(Ready::kReadable);
+  sandboxes.Start();
+  server.Start();
+  LogStart(config, tree);
+  const Status notified = NotifySystemd("READY=1");
+  if (!notified.has_value())
+    Log(LogLevel::kWarning, "cannot notify systemd", {{"error", notified.error().ToString()}});
+
+  loop.Run();
+
+  if (!socket.passed && ::unlink(config.socket.c_str()) != 0)
+    Log(LogLevel::kWarning, "cannot remove the socket", {{"error", ErrnoName(errno)}});
+  server.CloseAll();
+  loop.RunPending();
+  // An image job cannot be stopped in the middle; the store sweeps half-made layers at the next
+  // start.
+  if (!worker.idle()) std::_Exit(EXIT_SUCCESS);
+  return OkStatus();
+}
+
+}  // namespace hutch::daemon

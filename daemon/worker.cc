@@ -1,0 +1,59 @@
+#include "daemon/worker.h"
+
+#include <csignal>
+
+#include "daemon/limits.h"
+
+namespace hutch::daemon {
+
+Worker::Worker(size_t threads) {
+  // Signals are the main thread's business.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Worker::~Worker() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    jobs_.clear();
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+Status Worker::Submit(std::function<void()> job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (jobs_.size() >= kMaxQueuedJobs)
+      return Error{.code = Code::kUnavailable, .what = "too many image jobs wait already"};
+    jobs_.push_back(std::move(job));
+  }
+  wake_.notify_one();
+  return OkStatus();
+}
+
+bool Worker::idle() const {
+  const std::lock_guard lock(mutex_);
+  return jobs_.empty() && running_ == 0;
+}
+
+void Worker::Run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    if (stopping_) return;
+    const std::function<void()> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    ++running_;
+    lock.unlock();
+    job();
+    lock.lock();
+    --running_;
+  }
+}
+
+}  // namespace hutch::daemon
