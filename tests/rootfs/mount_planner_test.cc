@@ -1,0 +1,102 @@
+#include "rootfs/mount_planner.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace hutch::rootfs {
+namespace {
+
+const char* KindName(MountOpKind kind) {
+  constexpr const char* kNames[] = {"scratch",  "attach",    "proc",     "filesystem",
+                                    "mask-dir", "mask-file", "read-only"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+// One line an op: kind target source options attributes.
+std::string Print(const MountPlan& plan) {
+  std::ostringstream out;
+  for (const MountOp& op : plan.ops) {
+    const auto text = [&](uint32_t at) { return plan.strings.c_str() + at; };
+    out << KindName(op.kind) << " " << text(op.target) << " [" << text(op.source) << "]";
+    uint32_t at = op.options_at;
+    for (int i = 0; i < op.options; ++i) {
+      const std::string key = text(at), value = text(at + static_cast<uint32_t>(key.size()) + 1);
+      out << " " << key << "=" << value;
+      at += static_cast<uint32_t>(key.size() + value.size()) + 2;
+    }
+    out << " " << std::hex << op.attributes << std::dec << "\n";
+  }
+  return out.str();
+}
+
+oci::Spec With(oci::Mount mount) {
+  oci::Spec spec;
+  spec.mounts = {std::move(mount)};
+  return spec;
+}
+
+constexpr char kDev[] =
+    "attach dev [] 0\n"
+    "filesystem dev/pts [devpts] 0\n"
+    "filesystem dev/mqueue [mqueue] 0\n";
+
+TEST(MountPlanner, ATmpfsWithoutASizeIsADirectoryOfTheScratch) {
+  const auto plan =
+      PlanMounts(With({"/tmp", "tmpfs", "", {"mode=1777", "uid=5", "noexec"}}), {.dev = 3});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(Print(*plan), std::string(kDev) + "scratch tmp [m0] e\n");
+  ASSERT_EQ(plan->scratch_directories.size(), 1u);
+  EXPECT_EQ(plan->scratch_directories[0].mode, 01777u);
+  EXPECT_EQ(plan->scratch_directories[0].uid, 5u);
+  EXPECT_EQ(plan->ops[0].fd_index, 3);
+}
+
+TEST(MountPlanner, ATmpfsWithASizeIsAFileSystemOfItsOwn) {
+  const auto plan = PlanMounts(With({"/a/b", "tmpfs", "", {"size=1m"}}), {.dev = 0});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(Print(*plan), std::string(kDev) + "filesystem a/b [tmpfs] size=1m 6\n");
+}
+
+TEST(MountPlanner, OnlyTheDefaultProcMayBeTheOneMadeAhead) {
+  EXPECT_TRUE(
+      PlanMounts(With({"/proc", "proc", "", {"hidepid=invisible", "subset=pid"}}), {.dev = 0})
+          ->default_proc);
+  EXPECT_FALSE(
+      PlanMounts(With({"/proc", "proc", "", {"hidepid=invisible"}}), {.dev = 0})->default_proc);
+}
+
+TEST(MountPlanner, RefusesWhatIsNotAPlainMount) {
+  const oci::Mount kBad[] = {
+      {"tmp", "tmpfs", "", {}},       {"/", "tmpfs", "", {}},
+      {"/a/../b", "tmpfs", "", {}},   {"/a//b", "tmpfs", "", {}},
+      {"/dev", "tmpfs", "", {}},      {"/dev/pts", "tmpfs", "", {}},
+      {"/x", "tmpfs", "", {"suid"}},  {"/x", "tmpfs", "", {"mode=9"}},
+      {"/x", "tmpfs", "", {"mode="}}, {"/x", "tmpfs", "", {"uid=-1"}},
+      {"/x", "bind", "/etc", {}},     {"/x", "", "", {}},
+  };
+  for (const oci::Mount& mount : kBad)
+    EXPECT_FALSE(PlanMounts(With(mount), {.dev = 0}).has_value())
+        << mount.destination << " " << mount.type;
+}
+
+TEST(MountPlanner, HasABoundOnMounts) {
+  oci::Spec spec;
+  for (size_t i = 0; i <= kMaxMountOps; ++i)
+    spec.mounts.push_back({"/m" + std::to_string(i), "tmpfs", "", {}});
+  EXPECT_EQ(PlanMounts(spec, {.dev = 0}).error().code, Code::kLimit);
+}
+
+TEST(MountPlanner, MasksAndReadonlyPathsComeLast) {
+  oci::Spec spec = With({"/proc", "proc", "", {}});
+  spec.linux_.masked_paths = {"/proc/kcore", "/proc/acpi"};
+  spec.linux_.readonly_paths = {"/proc/sys"};
+  const auto plan = PlanMounts(spec, {.dev = 0});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(Print(*plan), std::string(kDev) +
+                              "proc proc [] e\nread-only proc/sys [] 0\nmask-file proc/kcore [] "
+                              "0\nmask-dir proc/acpi [] 0\n");
+}
+
+}  // namespace
+}  // namespace hutch::rootfs
