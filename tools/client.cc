@@ -1,0 +1,251 @@
+#include "tools/client.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "base/text.h"
+#include "tools/sse.h"
+
+namespace hutch::tools {
+namespace {
+
+namespace http = boost::beast::http;
+using Parser = http::response_parser<http::string_body>;
+
+constexpr size_t kReadBytes = size_t{256} << 10;
+constexpr const char* kStartHint =
+    "start it with `systemctl start hutchd`, or `sudo hutchd` without systemd; "
+    "--socket or HUTCH_SOCKET names another socket";
+constexpr const char* kGroupHint =
+    "add yourself to group hutch with `sudo usermod -aG hutch $USER`, then log in again";
+
+Error ConnectError(int sys, const std::string& path) {
+  if (sys == EACCES || sys == EPERM)
+    return Error{.code = Code::kForbidden,
+                 .sys = sys,
+                 .what = "you may not use the socket " + path,
+                 .hint = kGroupHint};
+  if (sys == ENOENT || sys == ECONNREFUSED)
+    return Error{.code = Code::kUnavailable,
+                 .sys = sys,
+                 .what = "no daemon answers on the socket " + path,
+                 .hint = kStartHint};
+  return SysError(sys, "connect to " + path);
+}
+
+Error Broken(const std::string& path, std::string how) {
+  return Error{.code = Code::kUnavailable,
+               .what = "the connection to " + path + " " + std::move(how)};
+}
+
+std::string Serialize(const Request& request) {
+  std::string text;
+  text.append(request.method).append(" ").append(request.target).append(" HTTP/1.1\r\n");
+  text.append("Host: hutch\r\nUser-Agent: hutch/" HUTCH_VERSION "\r\nAccept: ");
+  text.append(request.accept).append("\r\n");
+  if (!request.body.empty()) {
+    text.append("Content-Type: application/json\r\nContent-Length: ");
+    text.append(std::to_string(request.body.size())).append("\r\n");
+  } else if (std::strcmp(request.method, "POST") == 0) {
+    text.append("Content-Length: 0\r\n");
+  }
+  return text.append("\r\n").append(request.body);
+}
+
+// The daemon closes idle connections; asking first keeps us from sending into a dead one.
+bool ClosedByPeer(int socket_fd) {
+  char byte = 0;
+  const ssize_t n = ::recv(socket_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);  // unasked bytes are no better
+}
+
+bool IsEventStream(const Parser& parser) {
+  const auto type = parser.get()[http::field::content_type];
+  return type.starts_with("text/event-stream");
+}
+
+Code CodeFromName(const std::string& name, int status) {
+  for (int i = 0; i <= static_cast<int>(Code::kInternal); ++i)
+    if (const Code code = static_cast<Code>(i); name == CodeName(code)) return code;
+  return status >= 500 ? Code::kInternal : Code::kInvalidArgument;
+}
+
+int ErrnoFromName(const std::string& name) {
+  for (int sys = 1; sys < 134; ++sys)
+    if (const char* known = strerrorname_np(sys); known != nullptr && name == known) return sys;
+  return 0;
+}
+
+Error ErrorFromJson(int status, const oci::Json& reply) {
+  std::string code, message, field, hint, step, sys;
+  oci::ObjectReader top(reply, "");
+  const oci::Json* object = top.Member("error");
+  oci::ObjectReader reader(object != nullptr ? *object : reply, "error");
+  reader.String("code", &code)
+      .String("message", &message)
+      .String("field", &field)
+      .String("hint", &hint)
+      .String("step", &step)
+      .String("errno", &sys);
+  if (!reader.Done(oci::ObjectReader::Unknown::kIgnore) || message.empty())
+    return Error{.what = "status " + std::to_string(status) + " without an error object"};
+  if (!step.empty() && message.compare(0, step.size(), step) != 0) message = step + ": " + message;
+  return Error{.code = CodeFromName(code, status),
+               .sys = ErrnoFromName(sys),
+               .what = std::move(message),
+               .field = std::move(field),
+               .hint = std::move(hint)};
+}
+
+Result<oci::Json> ParseReply(std::string_view text) {
+  auto parsed = oci::ParseJson(text, {.max_bytes = kMaxReplyBytes});
+  if (parsed) return parsed;
+  return Error{.what = "the daemon's reply: " + parsed.error().what};
+}
+
+}  // namespace
+
+Error ErrorFromReply(int status, std::string_view body) {
+  const auto parsed = oci::ParseJson(body);
+  if (!parsed || !parsed->is_object())
+    return Error{.what = "status " + std::to_string(status) + " without an error object"};
+  return ErrorFromJson(status, *parsed);
+}
+
+std::string EncodeSegment(std::string_view text) {
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:";
+  std::string encoded;
+  for (const char c : text) {
+    if (kPlain.find(c) != std::string_view::npos)
+      encoded += c;
+    else
+      encoded.append(1, '%').append(HexEncode(std::string_view(&c, 1)));
+  }
+  return encoded;
+}
+
+Status Client::EnsureConnected() {
+  if (socket_.valid() && !ClosedByPeer(socket_.get())) return OkStatus();
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (socket_path_.empty() || socket_path_.size() >= sizeof address.sun_path)
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "the socket's path \"" + socket_path_ + "\" must have 1 to 107 bytes"};
+  std::memcpy(address.sun_path, socket_path_.c_str(), socket_path_.size());
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return SysError(errno, "socket");
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return ConnectError(errno, socket_path_);
+  socket_ = std::move(fd);
+  return OkStatus();
+}
+
+Status Client::Send(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) return OkStatus();
+    if (n < 0) return SysError(errno, "send to " + socket_path_);
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return OkStatus();
+}
+
+Result<size_t> Client::Receive(char* bytes, size_t size) {
+  pollfd watched[] = {{socket_.get(), POLLIN, 0}, {interrupt_fd_, POLLIN, 0}};
+  for (;;) {
+    const int ready = ::poll(watched, 2, silence_limit_ms_);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready < 0) return SysError(errno, "poll");
+    if (ready == 0) return Broken(socket_path_, "was silent for too long");
+    if (watched[1].revents != 0) return Error{.code = Code::kUnavailable, .what = "interrupted"};
+    const ssize_t n = ::recv(socket_.get(), bytes, size, 0);
+    if (n >= 0) return static_cast<size_t>(n);
+    if (errno == ECONNRESET) return size_t{0};
+    if (errno != EINTR) return SysError(errno, "receive from " + socket_path_);
+  }
+}
+
+Result<Reply> Client::ReceiveReply(const BodySink& sink) {
+  Parser parser;
+  parser.eager(true);
+  parser.body_limit(kMaxReplyBytes);
+  std::string pending;
+  std::vector<char> chunk(kReadBytes);
+  while (!parser.is_done()) {
+    ASSIGN_OR_RETURN(const size_t got, Receive(chunk.data(), chunk.size()));
+    pending.append(chunk.data(), got);
+    boost::system::error_code failed;
+    if (got == 0) {
+      parser.put_eof(failed);
+      if (failed || !parser.is_done()) return Broken(socket_path_, "was closed before the answer");
+      break;
+    }
+    const size_t used = parser.put(boost::asio::buffer(pending), failed);
+    if (failed && failed != http::error::need_more)
+      return Broken(socket_path_, "carried no HTTP reply: " + failed.message());
+    pending.erase(0, used);
+    if (sink && parser.is_header_done() && IsEventStream(parser)) {
+      RETURN_IF_ERROR(sink(parser.get().body()));
+      parser.get().body().clear();
+    }
+  }
+  if (!parser.keep_alive()) socket_.reset();
+  return Reply{.status = static_cast<int>(parser.get().result_int()),
+               .body = std::move(parser.get().body())};
+}
+
+Result<Reply> Client::Exchange(const Request& request) {
+  RETURN_IF_ERROR(EnsureConnected());
+  RETURN_IF_ERROR(Send(Serialize(request)));
+  auto reply = ReceiveReply(nullptr);
+  if (!reply) HangUp();  // what follows on this connection would answer the wrong question
+  return reply;
+}
+
+Result<oci::Json> Client::Call(const Request& request) {
+  ASSIGN_OR_RETURN(const Reply reply, Exchange(request));
+  if (reply.status >= 400) return ErrorFromReply(reply.status, reply.body);
+  if (reply.body.empty()) return oci::Json(nullptr);
+  return ParseReply(reply.body);
+}
+
+Result<oci::Json> Client::PostWithProgress(
+    std::string target, const oci::Json& body,
+    const std::function<void(const oci::Json&)>& on_progress) {
+  RETURN_IF_ERROR(EnsureConnected());
+  RETURN_IF_ERROR(Send(Serialize({.method = "POST",
+                                  .target = std::move(target),
+                                  .body = oci::PrintJson(body),
+                                  .accept = "text/event-stream, application/json"})));
+  SseReader events;
+  std::optional<Result<oci::Json>> end;
+  const auto take = [&](std::string_view bytes) -> Status {
+    ASSIGN_OR_RETURN(const std::vector<SseEvent> arrived, events.Feed(bytes));
+    for (const SseEvent& event : arrived) {
+      ASSIGN_OR_RETURN(oci::Json data, ParseReply(event.data));
+      if (event.name == "progress") on_progress(data);
+      if (event.name == "result") end = std::move(data);
+      if (event.name == "error") end = ErrorFromJson(500, data);
+    }
+    return OkStatus();
+  };
+  auto reply = ReceiveReply(take);
+  if (!reply) HangUp();
+  if (end) return *std::move(end);
+  if (!reply) return std::move(reply).error();
+  if (reply->status >= 400) return ErrorFromReply(reply->status, reply->body);
+  if (reply->body.empty()) return Broken(socket_path_, "ended without a result");
+  return ParseReply(reply->body);
+}
+
+}  // namespace hutch::tools

@@ -1,0 +1,84 @@
+// HTTP/1.1 with JSON over the daemon's Unix socket: one keep-alive connection, used by one thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "oci/json.h"
+
+namespace hutch::tools {
+
+inline constexpr const char* kDefaultSocket = "/run/hutch/hutchd.sock";
+// A reply above this is refused: output limits of the daemon stay far below it.
+inline constexpr size_t kMaxReplyBytes = size_t{1} << 30;
+
+struct Request {
+  const char* method = "GET";
+  std::string target = {};  // path and query, percent-encoded
+  std::string body = {};    // JSON text, or empty for none
+  const char* accept = "application/json";
+};
+
+struct Reply {
+  int status = 0;
+  std::string body;
+};
+
+class Client {
+ public:
+  // Nothing is opened until the first call. The socket's path must fit sockaddr_un (107 bytes).
+  explicit Client(std::string socket_path) : socket_path_(std::move(socket_path)) {}
+
+  const std::string& socket_path() const { return socket_path_; }
+  // Calls end with kUnavailable "interrupted" once this descriptor is readable (borrowed; -1 none).
+  void set_interrupt_fd(int fd) { interrupt_fd_ = fd; }
+  // No byte for this long ends a call with kUnavailable; -1 (the default) waits for ever.
+  void set_silence_limit_ms(int limit_ms) { silence_limit_ms_ = limit_ms; }
+
+  // The reply as it came, whatever its status. kUnavailable when nothing listens or the connection
+  // broke, kForbidden when the socket may not be used; both with a hint. A connection that the
+  // daemon closed between two calls is opened again; a request is never sent twice.
+  Result<Reply> Exchange(const Request& request);
+
+  // The reply's JSON (null for an empty body). A status of 400 or more becomes the Error that the
+  // daemon described.
+  Result<oci::Json> Call(const Request& request);
+  Result<oci::Json> Get(std::string target) { return Call({.target = std::move(target)}); }
+  Result<oci::Json> Delete(std::string target) {
+    return Call({.method = "DELETE", .target = std::move(target)});
+  }
+  Result<oci::Json> Post(std::string target, const oci::Json& body) {
+    return Call({.method = "POST", .target = std::move(target), .body = oci::PrintJson(body)});
+  }
+
+  // POST that asks for server-sent events: `on_progress` sees the data of each "progress" event,
+  // the value is the data of "result", the error that of "error". A plain JSON reply works too.
+  Result<oci::Json> PostWithProgress(std::string target, const oci::Json& body,
+                                     const std::function<void(const oci::Json&)>& on_progress);
+
+  // Closes the connection: the daemon kills a command that is still running for it.
+  void HangUp() { socket_.reset(); }
+
+ private:
+  using BodySink = std::function<Status(std::string_view bytes)>;
+  Status EnsureConnected();
+  Status Send(std::string_view bytes);
+  Result<size_t> Receive(char* bytes, size_t size);
+  // Event streams go to `sink` as they come when it is set; every other body is returned.
+  Result<Reply> ReceiveReply(const BodySink& sink);
+
+  std::string socket_path_;
+  UniqueFd socket_;
+  int interrupt_fd_ = -1;
+  int silence_limit_ms_ = -1;
+};
+
+// The Error in an error reply's body; a body that is none is told as what it is.
+Error ErrorFromReply(int status, std::string_view body);
+// One segment of a path: everything but unreserved characters and ':' as %XX.
+std::string EncodeSegment(std::string_view text);
+
+}  // namespace hutch::tools

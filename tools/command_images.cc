@@ -1,0 +1,139 @@
+// image import, build, ls, inspect, rm.
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "tools/commands.h"
+#include "tools/progress.h"
+
+namespace hutch::tools {
+namespace {
+
+using oci::Json;
+using Unknown = oci::ObjectReader::Unknown;
+
+std::string TargetOf(const std::string& reference) {
+  return "/v1/images/" + EncodeSegment(reference);
+}
+
+struct ImageLine {
+  std::string id, created, user;
+  std::vector<std::string> references;
+  uint64_t size_bytes = 0, layers = 0;
+};
+
+Result<ImageLine> ReadLine(const Json& image) {
+  ImageLine line;
+  RETURN_IF_ERROR(oci::ObjectReader(image, "image")
+                      .String("id", &line.id)
+                      .String("created", &line.created)
+                      .String("user", &line.user)
+                      .Strings("references", &line.references)
+                      .Uint("size_bytes", &line.size_bytes)
+                      .Uint("layers", &line.layers)
+                      .Done(Unknown::kIgnore));
+  return line;
+}
+
+std::string ShortId(const std::string& id) {
+  const size_t colon = id.find(':');
+  return id.substr(colon == std::string::npos ? 0 : colon + 1, 12);
+}
+
+Result<int> MakeImage(Context& context, const char* target, const Json& body) {
+  const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  Progress progress(terminal ? ProgressStyle::kLive : ProgressStyle::kPlain,
+                    ColoursFor(STDERR_FILENO));
+  const auto say = [&](const std::string& text) {
+    if (!context.options.json) IgnoreError(WriteAll(STDERR_FILENO, text), "only decoration");
+  };
+  auto image = context.client.PostWithProgress(
+      target, body, [&](const Json& event) { say(progress.Take(event)); });
+  say(progress.Finish());
+  if (!image) return std::move(image).error();
+  if (context.options.json) {
+    RETURN_IF_ERROR(PrintJsonText(*image));
+    return 0;
+  }
+  ASSIGN_OR_RETURN(const ImageLine line, ReadLine(*image));
+  RETURN_IF_ERROR(Print(line.id + "\n"));
+  return 0;
+}
+
+}  // namespace
+
+Result<int> RunImageImport(Context& context) {
+  // The daemon has another working directory.
+  char* full = ::realpath(context.options.path.c_str(), nullptr);
+  if (full == nullptr) return SysError(errno, context.options.path);
+  Json body = {{"path", full}};
+  std::free(full);
+  if (!context.options.reference.empty()) body["reference"] = context.options.reference;
+  return MakeImage(context, "/v1/images/import", body);
+}
+
+Result<int> RunImageBuild(Context& context) {
+  return MakeImage(context, "/v1/images/build", {{"name", context.options.name}});
+}
+
+Result<int> RunImageList(Context& context) {
+  ASSIGN_OR_RETURN(const Json reply, context.client.Get("/v1/images"));
+  if (context.options.json) {
+    RETURN_IF_ERROR(PrintJsonText(reply));
+    return 0;
+  }
+  oci::ObjectReader reader(reply, "");
+  const Json* images = reader.Member("images");
+  if (images == nullptr || !images->is_array())
+    return Error{.what = "the daemon's reply has no list of images"};
+  Table table({{"REFERENCES"},
+               {"ID"},
+               {"USER"},
+               {"LAYERS", Align::kRight},
+               {"SIZE", Align::kRight},
+               {"CREATED"}});
+  std::string ids;
+  for (const Json& image : *images) {
+    ASSIGN_OR_RETURN(const ImageLine line, ReadLine(image));
+    ids += line.id + "\n";
+    table.Add({line.references.empty() ? "-" : Join(line.references, ", "), ShortId(line.id),
+               line.user, std::to_string(line.layers), FormatSize(line.size_bytes),
+               line.created.substr(0, 10)});
+  }
+  RETURN_IF_ERROR(Print(context.options.ids_only ? ids : table.Render(context.colours)));
+  return 0;
+}
+
+Result<int> RunImageInspect(Context& context) {
+  ASSIGN_OR_RETURN(const Json image, context.client.Get(TargetOf(context.options.id)));
+  RETURN_IF_ERROR(PrintJsonText(image));
+  return 0;
+}
+
+Result<int> RunImageRemove(Context& context) {
+  int exit_code = 0;
+  for (const std::string& reference : context.options.ids) {
+    const auto reply = context.client.Delete(TargetOf(reference));
+    if (!reply) {
+      PrintError(reply.error(), context.options);
+      exit_code = kExitFailed;  // and on with the others
+      continue;
+    }
+    if (context.options.json) {
+      RETURN_IF_ERROR(PrintJsonText(*reply));
+      continue;
+    }
+    uint64_t freed = 0;
+    oci::ObjectReader reader(*reply, "");
+    if (const Json* removed = reader.Member("removed"))
+      RETURN_IF_ERROR(oci::ObjectReader(*removed, "removed")
+                          .Uint("freed_bytes", &freed)
+                          .Done(Unknown::kIgnore));
+    RETURN_IF_ERROR(Print(reference + ": " + FormatSize(freed) + " freed\n"));
+  }
+  return exit_code;
+}
+
+}  // namespace hutch::tools

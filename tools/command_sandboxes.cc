@@ -1,0 +1,128 @@
+// create, ls, inspect, rm, heartbeat.
+#include <chrono>
+
+#include "base/text.h"
+#include "tools/commands.h"
+#include "tools/request_bodies.h"
+
+namespace hutch::tools {
+namespace {
+
+using oci::Json;
+using Unknown = oci::ObjectReader::Unknown;
+
+std::string TargetOf(const std::string& id) { return "/v1/sandboxes/" + EncodeSegment(id); }
+
+struct SandboxLine {
+  std::string id, name, state, image, user, created_at, stop_cause;
+  uint64_t processes = 0, memory_bytes = 0;
+};
+
+Result<SandboxLine> ReadLine(const Json& sandbox) {
+  SandboxLine line;
+  oci::ObjectReader reader(sandbox, "sandbox");
+  reader.String("id", &line.id)
+      .String("name", &line.name)
+      .String("state", &line.state)
+      .String("image", &line.image)
+      .String("user", &line.user)
+      .String("created_at", &line.created_at)
+      .String("stop_cause", &line.stop_cause)
+      .Uint("processes", &line.processes);
+  const Json* limits = reader.Member("limits");
+  RETURN_IF_ERROR(reader.Done(Unknown::kIgnore));
+  if (limits == nullptr) return line;
+  RETURN_IF_ERROR(oci::ObjectReader(*limits, "limits")
+                      .Uint("memory_bytes", &line.memory_bytes)
+                      .Done(Unknown::kIgnore));
+  return line;
+}
+
+// "3 minutes" needs no more precision than one unit.
+std::string Age(const std::string& created_at) {
+  const auto created = ParseRfc3339(created_at);
+  if (!created) return "-";
+  using std::chrono::duration_cast;
+  const auto age = std::chrono::system_clock::now() - *created;
+  const auto seconds = duration_cast<std::chrono::seconds>(age).count();
+  if (seconds < 120) return std::to_string(seconds < 0 ? 0 : seconds) + "s";
+  if (seconds < 7200) return std::to_string(seconds / 60) + "m";
+  if (seconds < 172800) return std::to_string(seconds / 3600) + "h";
+  return std::to_string(seconds / 86400) + "d";
+}
+
+Cell StateCell(const SandboxLine& line) {
+  if (line.state == "running") return {line.state, Colour::kGreen};
+  if (line.stop_cause.empty()) return {line.state, Colour::kYellow};
+  return {line.state + " (" + line.stop_cause + ")", Colour::kDim};
+}
+
+}  // namespace
+
+Result<int> RunCreate(Context& context) {
+  ASSIGN_OR_RETURN(const Json body, PlanCreateBody(context.options));
+  ASSIGN_OR_RETURN(const Json sandbox, context.client.Post("/v1/sandboxes", body));
+  if (context.options.json) {
+    RETURN_IF_ERROR(PrintJsonText(sandbox));
+    return 0;
+  }
+  ASSIGN_OR_RETURN(const SandboxLine line, ReadLine(sandbox));
+  RETURN_IF_ERROR(Print(line.id + "\n"));
+  return 0;
+}
+
+Result<int> RunList(Context& context) {
+  ASSIGN_OR_RETURN(const Json reply,
+                   context.client.Get("/v1/sandboxes" + PlanListQuery(context.options)));
+  if (context.options.json) {
+    RETURN_IF_ERROR(PrintJsonText(reply));
+    return 0;
+  }
+  oci::ObjectReader reader(reply, "");
+  const Json* sandboxes = reader.Member("sandboxes");
+  if (sandboxes == nullptr || !sandboxes->is_array())
+    return Error{.what = "the daemon's reply has no list of sandboxes"};
+  Table table({{"ID"},
+               {"NAME"},
+               {"STATE"},
+               {"IMAGE"},
+               {"USER"},
+               {"MEMORY", Align::kRight},
+               {"PROCESSES", Align::kRight},
+               {"AGE", Align::kRight}});
+  std::string ids;
+  for (const Json& sandbox : *sandboxes) {
+    ASSIGN_OR_RETURN(const SandboxLine line, ReadLine(sandbox));
+    ids += line.id + "\n";
+    table.Add({line.id, line.name.empty() ? "-" : line.name, StateCell(line), line.image, line.user,
+               line.memory_bytes == 0 ? "-" : FormatSize(line.memory_bytes),
+               std::to_string(line.processes), Age(line.created_at)});
+  }
+  RETURN_IF_ERROR(Print(context.options.ids_only ? ids : table.Render(context.colours)));
+  return 0;
+}
+
+Result<int> RunInspect(Context& context) {
+  ASSIGN_OR_RETURN(const Json sandbox, context.client.Get(TargetOf(context.options.id)));
+  RETURN_IF_ERROR(PrintJsonText(sandbox));
+  return 0;
+}
+
+Result<int> RunRemove(Context& context) {
+  int exit_code = 0;
+  for (const std::string& id : context.options.ids) {
+    const auto removed = context.client.Delete(TargetOf(id));
+    if (removed && !context.options.json) RETURN_IF_ERROR(Print(id + "\n"));
+    if (removed) continue;
+    PrintError(removed.error(), context.options);
+    exit_code = kExitFailed;  // and on with the others
+  }
+  return exit_code;
+}
+
+Result<int> RunHeartbeat(Context& context) {
+  RETURN_IF_ERROR(context.client.Post(TargetOf(context.options.id) + "/heartbeat", Json::object()));
+  return 0;
+}
+
+}  // namespace hutch::tools

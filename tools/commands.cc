@@ -1,0 +1,105 @@
+#include "tools/commands.h"
+
+#include <unistd.h>
+
+#include "base/file.h"
+
+namespace hutch::tools {
+namespace {
+
+constexpr Positional kImageAndCommand[] = {
+    {"IMAGE", &Options::image, Names::kImages, true},
+    {"COMMAND", &Options::command, Names::kCommand, false},
+};
+constexpr Positional kImage[] = {{"IMAGE", &Options::image, Names::kImages, true}};
+constexpr Positional kIdAndCommand[] = {
+    {"ID", &Options::id, Names::kSandboxes, true},
+    {"COMMAND", &Options::command, Names::kCommand, false},
+};
+constexpr Positional kId[] = {{"ID", &Options::id, Names::kSandboxes, true}};
+constexpr Positional kIds[] = {{"ID", &Options::ids, Names::kSandboxes, true}};
+constexpr Positional kPath[] = {{"PATH", &Options::path, Names::kFiles, true}};
+constexpr Positional kCatalogName[] = {{"NAME", &Options::name, Names::kCatalog, true}};
+constexpr Positional kReference[] = {{"IMAGE", &Options::id, Names::kImages, true}};
+constexpr Positional kReferences[] = {{"IMAGE", &Options::ids, Names::kImages, true}};
+constexpr Positional kShell[] = {{"SHELL", &Options::shell, Names::kShells, true}};
+
+constexpr CommandRow kImageCommands[] = {
+    {"import",
+     "Import an OCI layout directory, or an OCI or docker-archive tar",
+     kImport,
+     kPath,
+     "hutch image import ./layout --name tools:1",
+     RunImageImport,
+     {}},
+    {"build",
+     "Build an image of the catalog from Debian packages",
+     0,
+     kCatalogName,
+     "hutch image build python",
+     RunImageBuild,
+     {}},
+    {"ls", "List the images in the store", kQuiet, {}, "hutch image ls", RunImageList, {}},
+    {"inspect",
+     "Print all that is known about an image",
+     0,
+     kReference,
+     "hutch image inspect python",
+     RunImageInspect,
+     {}},
+    {"rm", "Remove images", 0, kReferences, "hutch image rm python:latest", RunImageRemove, {}},
+};
+
+// clang-format off
+constexpr CommandRow kCommands[] = {
+    {"run", "Run one command in a sandbox of its own, then destroy it", kSandbox | kExec, kImageAndCommand,
+     "hutch run python --memory 256MiB -- python3 -c 'print(6 * 7)'", RunRun, {}},
+    {"create", "Make a sandbox and print its id", kSandbox, kImage,
+     "id=$(hutch create python --name box --label team=a --idle 2h)", RunCreate, {}},
+    {"ls", "List sandboxes", kList | kQuiet, {}, "hutch ls --label team=a", RunList, {}},
+    {"inspect", "Print all that is known about a sandbox", 0, kId, "hutch inspect box", RunInspect, {}},
+    {"exec", "Run a command in a running sandbox", kExec | kExecOnly, kIdAndCommand,
+     "hutch exec box --timeout 5m -- sh -c 'ls -la'", RunExec, {}},
+    {"rm", "Destroy sandboxes with everything in them", 0, kIds, "hutch rm box", RunRemove, {}},
+    {"heartbeat", "Put off a sandbox's idle time-out", 0, kId, "hutch heartbeat box", RunHeartbeat, {}},
+    {"image", "Import, build, list and remove images", 0, {}, "hutch image ls", nullptr, kImageCommands},
+    {"info", "Show the daemon's version, limits, pools and features", 0, {}, "hutch info --json", RunInfo, {}},
+    {"doctor", "Check this host for all that hutch needs; works without the daemon", 0, {},
+     "sudo hutch doctor", RunDoctor, {}},
+    {"completion", "Print a script that completes commands, sandboxes and images", 0, kShell,
+     "hutch completion bash > /etc/bash_completion.d/hutch", RunCompletion, {}},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const CommandRow> Commands() { return kCommands; }
+
+bool PassesExitCode(const CommandRow& row) { return (row.groups & kExec) != 0; }
+
+Status Print(std::string_view text) {
+  auto written = WriteAll(STDOUT_FILENO, text);
+  if (!written && written.error().sys == EPIPE) return OkStatus();
+  return written;
+}
+
+Status PrintJsonText(const oci::Json& value) {
+  return Print(value.dump(2, ' ', false, oci::Json::error_handler_t::replace) + "\n");
+}
+
+void PrintError(const Error& error, const Options& options) {
+  std::string text;
+  if (options.json) {
+    oci::Json body = {{"code", CodeName(error.code)}, {"message", error.what}};
+    if (!error.field.empty()) body["field"] = error.field;
+    if (!error.hint.empty()) body["hint"] = error.hint;
+    if (error.sys != 0) body["errno"] = ErrnoName(error.sys);
+    text = oci::PrintJson({{"error", body}}) + "\n";
+  } else {
+    text = "hutch: " + Printable(error.what) + "\n";
+    if (!error.hint.empty()) text += "hint: " + Printable(error.hint) + "\n";
+  }
+  IgnoreError(WriteAll(STDERR_FILENO, text), "nowhere is left to say it");
+}
+
+}  // namespace hutch::tools

@@ -1,0 +1,66 @@
+// The commands of hutch, one row each.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "tools/client.h"
+#include "tools/options.h"
+#include "tools/table.h"
+
+namespace hutch::tools {
+
+// What a command sees of its surroundings.
+struct Context {
+  const Options& options;
+  Client& client;
+  Colours colours;  // of standard output
+};
+
+// Exit codes of hutch itself; run and exec use the second column, as a command's own code must
+// stay recognisable (and docker's users expect it).
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitOwnError = 125;
+
+struct CommandRow {
+  const char* name;
+  const char* help;
+  unsigned groups;  // of OptionGroup; kGlobal always
+  std::span<const Positional> positionals;
+  const char* example;                   // shown by --help
+  Result<int> (*run)(Context&);          // the value is the exit code; nullptr for a group
+  std::span<const CommandRow> children;  // "image" has them
+};
+
+std::span<const CommandRow> Commands();
+// Whether a row's own errors are 125 because it passes on another program's exit code.
+bool PassesExitCode(const CommandRow& row);
+
+// Rows' functions, by file.
+Result<int> RunRun(Context& context);  // command_exec.cc
+Result<int> RunExec(Context& context);
+Result<int> RunCreate(Context& context);  // command_sandboxes.cc
+Result<int> RunList(Context& context);
+Result<int> RunInspect(Context& context);
+Result<int> RunRemove(Context& context);
+Result<int> RunHeartbeat(Context& context);
+Result<int> RunImageImport(Context& context);  // command_images.cc
+Result<int> RunImageBuild(Context& context);
+Result<int> RunImageList(Context& context);
+Result<int> RunImageInspect(Context& context);
+Result<int> RunImageRemove(Context& context);
+Result<int> RunInfo(Context& context);        // command_info.cc
+Result<int> RunCompletion(Context& context);  // completion.cc
+Result<int> RunDoctor(Context& context);      // doctor/doctor.cc
+
+// Standard output, whole. A reader that went away (EPIPE) is no error: `hutch ls | head -1`.
+Status Print(std::string_view text);
+// Indented JSON and a line feed.
+Status PrintJsonText(const oci::Json& value);
+// "hutch: ..." on standard error: the message and, on a line of its own, the hint; JSON on request.
+void PrintError(const Error& error, const Options& options);
+
+}  // namespace hutch::tools

@@ -1,0 +1,224 @@
+#include "tools/completion.h"
+
+#include <cstdlib>
+#include <optional>
+
+#include "base/text.h"
+
+namespace hutch::tools {
+namespace {
+
+using oci::Json;
+
+constexpr int kSilenceLimitMs = 1000;
+
+// Splits COMP_LINE by itself: bash would cut "python:latest" at its colon.
+constexpr const char* kBash = R"(# bash completion of hutch
+_hutch() {
+  local line=${COMP_LINE:0:COMP_POINT} words word found prefix=""
+  read -r -a words <<<"$line"
+  [[ $line == *[[:space:]] ]] && words+=("")
+  word=${words[-1]}
+  [[ $word == *:* && $COMP_WORDBREAKS == *:* ]] && prefix=${word%"${word##*:}"}
+  COMPREPLY=()
+  while IFS= read -r found; do
+    [[ $found == "$word"* ]] && COMPREPLY+=("${found#"$prefix"}")
+  done < <("${words[0]}" __complete "${words[@]:1}" 2>/dev/null)
+}
+complete -o default -F _hutch hutch
+)";
+
+constexpr const char* kZsh = R"(#compdef hutch
+# zsh completion of hutch
+_hutch() {
+  local -a found
+  found=("${(@f)$(hutch __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  if [[ -n ${found[1]} ]]; then
+    compadd -- "${found[@]}"
+  else
+    _files
+  fi
+}
+if [[ ${funcstack[1]} == _hutch ]]; then
+  _hutch "$@"
+else
+  compdef _hutch hutch
+fi
+)";
+
+constexpr const char* kFish = R"(# fish completion of hutch
+function __hutch_complete
+    set -l words (commandline -opc)
+    set -e words[1]
+    set -l current (commandline -ct)
+    hutch __complete $words "$current" 2>/dev/null
+end
+complete -c hutch -a '(__hutch_complete)'
+)";
+
+struct Shell {
+  const char* name;
+  const char* script;
+};
+constexpr Shell kShells[] = {{"bash", kBash}, {"zsh", kZsh}, {"fish", kFish}};
+
+const CommandRow* FindRow(std::span<const CommandRow> rows, const std::string& name) {
+  for (const CommandRow& row : rows)
+    if (name == row.name) return &row;
+  return nullptr;
+}
+
+// The row of AllOptions() that a word names, among those a command takes.
+const OptionRow* FindOption(const std::string& word, unsigned groups) {
+  for (const OptionRow& row : AllOptions()) {
+    if ((row.groups & groups) == 0) continue;
+    for (const std::string& flag : Split(row.flags, ','))
+      if (flag == word) return &row;
+  }
+  return nullptr;
+}
+
+// Where the words before the last one lead.
+struct Place {
+  const CommandRow* row = nullptr;
+  size_t positionals = 0;  // already given
+  bool value_expected = false;
+  bool behind_separator = false;
+};
+
+Place Walk(std::span<const std::string> words) {
+  Place place;
+  for (const std::string& word : words) {
+    const unsigned groups = kGlobal | (place.row != nullptr ? place.row->groups : 0u);
+    const auto rows = place.row != nullptr ? place.row->children : Commands();
+    if (place.value_expected) {
+      place.value_expected = false;
+    } else if (word == "--") {
+      place.behind_separator = true;
+      return place;
+    } else if (word.starts_with("-")) {
+      const OptionRow* option = FindOption(word, groups);
+      place.value_expected = option != nullptr && *option->value != '\0';
+    } else if (const CommandRow* row = FindRow(rows, word); row != nullptr && !rows.empty()) {
+      place.row = row;
+    } else {
+      ++place.positionals;
+    }
+  }
+  return place;
+}
+
+std::vector<std::string> NamesOf(Names kind, const NameSource& source) {
+  if (kind != Names::kShells) return source(kind);
+  std::vector<std::string> names;
+  for (const Shell& shell : kShells) names.emplace_back(shell.name);
+  return names;
+}
+
+std::vector<std::string> PositionalNames(const Place& place, const NameSource& source) {
+  std::vector<std::string> names;
+  if (place.row == nullptr || !place.row->children.empty()) {
+    for (const CommandRow& row : place.row == nullptr ? Commands() : place.row->children)
+      names.emplace_back(row.name);
+    return names;
+  }
+  const auto& positionals = place.row->positionals;
+  if (positionals.empty()) return names;
+  const Positional& last = positionals.back();
+  const bool repeats = std::holds_alternative<std::vector<std::string> Options::*>(last.field);
+  if (place.positionals < positionals.size())
+    return NamesOf(positionals[place.positionals].names, source);
+  return repeats ? NamesOf(last.names, source) : names;
+}
+
+void AddStrings(const Json& object, const char* name, std::vector<std::string>* names) {
+  const auto member = object.find(name);
+  if (member == object.end()) return;
+  if (member->is_string()) names->push_back(member->get<std::string>());
+  if (!member->is_array()) return;
+  for (const Json& item : *member)
+    if (item.is_string()) names->push_back(item.get<std::string>());
+}
+
+struct SourceRow {
+  Names kind;
+  const char* target;
+  const char* list;  // "" when the names are at the top
+  std::vector<const char*> members;
+};
+
+std::vector<std::string> AskDaemon(Client& client, Names kind) {
+  const SourceRow rows[] = {
+      {Names::kSandboxes, "/v1/sandboxes?state=running", "sandboxes", {"name", "id"}},
+      {Names::kImages, "/v1/images", "images", {"references"}},
+      {Names::kCatalog, "/v1/info", "", {"catalog"}},
+  };
+  std::vector<std::string> names;
+  for (const SourceRow& row : rows) {
+    if (row.kind != kind) continue;
+    const auto reply = client.Get(row.target);
+    if (!reply || !reply->is_object()) return names;
+    const Json list = *row.list == '\0' ? Json::array({*reply}) : reply->value(row.list, Json());
+    for (const Json& item : list)
+      for (const char* member : row.members)
+        if (item.is_object()) AddStrings(item, member, &names);
+  }
+  return names;
+}
+
+std::string SocketOf(std::span<const std::string> words) {
+  for (size_t i = 0; i + 1 < words.size(); ++i)
+    if (words[i] == "--socket") return words[i + 1];
+  const char* named = std::getenv("HUTCH_SOCKET");
+  return named != nullptr && *named != '\0' ? named : kDefaultSocket;
+}
+
+}  // namespace
+
+std::vector<std::string> Complete(std::span<const std::string> words, const NameSource& source) {
+  std::vector<std::string> found;
+  if (words.empty()) return found;
+  const Place place = Walk(words.first(words.size() - 1));
+  if (place.value_expected || place.behind_separator) return found;  // the shell's own: files
+  const std::string& current = words.back();
+  std::vector<std::string> candidates;
+  if (current.starts_with("-")) {
+    const unsigned groups = kGlobal | (place.row != nullptr ? place.row->groups : 0u);
+    candidates.emplace_back("--help");
+    for (const OptionRow& row : AllOptions())
+      if ((row.groups & groups) != 0) candidates.push_back(Split(row.flags, ',').back());
+  } else {
+    candidates = PositionalNames(place, source);
+  }
+  for (std::string& candidate : candidates)
+    if (candidate.starts_with(current)) found.push_back(Printable(candidate));
+  return found;
+}
+
+void PrintCompletions(std::span<const std::string> words) {
+  Client client(SocketOf(words));
+  client.set_silence_limit_ms(kSilenceLimitMs);
+  std::string text;
+  for (const std::string& found :
+       Complete(words, [&](Names kind) { return AskDaemon(client, kind); }))
+    text += found + "\n";
+  IgnoreError(Print(text), "a shell that no longer listens needs no candidates");
+}
+
+const char* CompletionScript(const std::string& shell) {
+  for (const Shell& row : kShells)
+    if (shell == row.name) return row.script;
+  return nullptr;
+}
+
+Result<int> RunCompletion(Context& context) {
+  const char* script = CompletionScript(context.options.shell);
+  if (script == nullptr)
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "no completion for \"" + context.options.shell + "\"",
+                 .hint = "bash, zsh or fish"};
+  RETURN_IF_ERROR(Print(script));
+  return 0;
+}
+
+}  // namespace hutch::tools

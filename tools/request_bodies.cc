@@ -1,0 +1,154 @@
+#include "tools/request_bodies.h"
+
+#include <charconv>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "tools/base64.h"
+#include "tools/client.h"
+
+namespace hutch::tools {
+namespace {
+
+using oci::Json;
+
+constexpr size_t kMaxProfileBytes = size_t{1} << 20;
+
+Error BadOption(const char* flag, const Error& error) {
+  return Error{.code = Code::kInvalidArgument,
+               .what = std::string(flag) + ": " + error.what,
+               .field = flag,
+               .hint = error.hint};
+}
+
+Result<Json> SizeValue(const std::string& text) {
+  auto size = ParseSize(text);
+  if (!size) return Error{.what = size.error().what, .hint = "write 512MiB, 1GiB or bytes"};
+  return Json(*size);
+}
+Result<Json> CountValue(const std::string& text) {
+  ASSIGN_OR_RETURN(const uint64_t count, ParseUint(text));
+  return Json(count);
+}
+Result<Json> WholeSecondsValue(const std::string& text) {
+  ASSIGN_OR_RETURN(const double seconds, ParseSeconds(text));
+  return Json(static_cast<uint64_t>(seconds));
+}
+Result<Json> SecondsValue(const std::string& text) {
+  ASSIGN_OR_RETURN(const double seconds, ParseSeconds(text));
+  return Json(seconds);
+}
+Result<Json> NumberValue(const std::string& text) {
+  double value = 0;
+  const auto [rest, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc() || rest != text.data() + text.size())
+    return Error{.what = "\"" + text + "\" is not a number", .hint = "write 2 or 0.5"};
+  return Json(value);
+}
+Result<Json> TextValue(const std::string& text) { return Json(text); }
+
+struct ValueRow {
+  const char* flag;
+  std::string Options::*field;
+  const char* object;  // "" for the top
+  const char* member;
+  Result<Json> (*convert)(const std::string&);
+};
+
+constexpr ValueRow kCreateValues[] = {
+    {"IMAGE", &Options::image, "", "image", TextValue},
+    {"--name", &Options::name, "", "name", TextValue},
+    {"--owner", &Options::owner, "", "owner", TextValue},
+    {"--workdir", &Options::workdir, "", "workdir", TextValue},
+    {"--user", &Options::user, "", "user", TextValue},
+    {"--memory", &Options::memory, "limits", "memory_bytes", SizeValue},
+    {"--cpus", &Options::cpus, "limits", "cpus", NumberValue},
+    {"--pids", &Options::pids, "limits", "pids", CountValue},
+    {"--disk", &Options::disk, "limits", "disk_bytes", SizeValue},
+    {"--open-files", &Options::open_files, "limits", "open_files", CountValue},
+    {"--idle", &Options::idle, "timeouts", "idle_seconds", WholeSecondsValue},
+    {"--lifetime", &Options::lifetime, "timeouts", "lifetime_seconds", WholeSecondsValue},
+};
+
+constexpr ValueRow kExecValues[] = {
+    {"--timeout", &Options::timeout, "", "timeout_seconds", SecondsValue},
+    {"--max-output", &Options::max_output, "", "max_output_bytes", SizeValue},
+};
+
+constexpr ValueRow kExecInExisting[] = {
+    {"--workdir", &Options::workdir, "", "workdir", TextValue},
+    {"--user", &Options::user, "", "user", TextValue},
+};
+
+Status AddValues(std::span<const ValueRow> rows, const Options& options, Json* body) {
+  for (const ValueRow& row : rows) {
+    const std::string& text = options.*row.field;
+    if (text.empty()) continue;
+    auto value = row.convert(text);
+    if (!value) return BadOption(row.flag, value.error());
+    Json& object = *row.object == '\0' ? *body : (*body)[row.object];
+    object[row.member] = std::move(value).value();
+  }
+  return OkStatus();
+}
+
+Status AddPairs(const char* flag, const std::vector<std::string>& pairs, const char* member,
+                Json* body) {
+  for (const std::string& pair : pairs) {
+    const size_t equals = pair.find('=');
+    if (equals == 0 || equals == std::string::npos)
+      return BadOption(flag, Error{.what = "\"" + pair + "\" is not KEY=VALUE"});
+    (*body)[member][pair.substr(0, equals)] = pair.substr(equals + 1);
+  }
+  return OkStatus();
+}
+
+Status AddRelaxations(const Options& options, Json* body) {
+  if (options.relax_proc_full) (*body)["relax"]["proc"] = "full";
+  if (options.relax_new_privileges) (*body)["relax"]["no_new_privileges"] = false;
+  if (options.relax_seccomp.empty()) return OkStatus();
+  auto text = ReadFile(options.relax_seccomp, kMaxProfileBytes);
+  if (!text) return BadOption("--relax-seccomp", text.error());
+  auto profile = oci::ParseJson(*text);
+  if (!profile) return BadOption("--relax-seccomp", profile.error());
+  (*body)["relax"]["seccomp"] = std::move(profile).value();
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<Json> PlanCreateBody(const Options& options) {
+  Json body = Json::object();
+  RETURN_IF_ERROR(AddValues(kCreateValues, options, &body));
+  RETURN_IF_ERROR(AddPairs("--label", options.labels, "labels", &body));
+  RETURN_IF_ERROR(AddPairs("--env", options.env, "env", &body));
+  if (options.writable) body["rootfs"]["readonly"] = false;
+  RETURN_IF_ERROR(AddRelaxations(options, &body));
+  return body;
+}
+
+Result<Json> PlanExecBody(const Options& options, std::string_view stdin_bytes, ExecIn where) {
+  Json body = {{"command", options.command}};
+  RETURN_IF_ERROR(AddValues(kExecValues, options, &body));
+  if (where == ExecIn::kExistingSandbox) {
+    RETURN_IF_ERROR(AddValues(kExecInExisting, options, &body));
+    RETURN_IF_ERROR(AddPairs("--env", options.env, "env", &body));
+  }
+  if (stdin_bytes.empty()) return body;
+  const bool text = IsUtf8(stdin_bytes) && stdin_bytes.find('\0') == std::string_view::npos;
+  if (text)
+    body["stdin"] = stdin_bytes;
+  else
+    body["stdin_base64"] = EncodeBase64(stdin_bytes);
+  return body;
+}
+
+std::string PlanListQuery(const Options& options) {
+  std::string query;
+  for (const std::string& label : options.labels) query += "&label=" + EncodeSegment(label);
+  if (!options.state.empty()) query += "&state=" + EncodeSegment(options.state);
+  if (!query.empty()) query[0] = '?';
+  return query;
+}
+
+}  // namespace hutch::tools
