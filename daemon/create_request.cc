@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cgroups/limits.h"
 #include "daemon/limits.h"
 #include "oci/seccomp_json.h"
 #include "runtime/default_spec.h"
@@ -52,7 +53,7 @@ Status CheckLabels(const StringMap& labels) {
 
 Status ParseLimits(const oci::Json& json, SandboxFields* fields) {
   ObjectReader reader(json, "limits");
-  reader.Uint("memory_bytes", &fields->memory_bytes, kMinMemoryBytes, kMaxBytes)
+  reader.Uint("memory_bytes", &fields->memory_bytes, cgroups::kMinMemoryBytes, kMaxBytes)
       .Number("cpus", &fields->cpus, kMinCpus, 4096)
       .Uint("pids", &fields->pids, kMinPids, kMaxPids)
       .Uint("disk_bytes", &fields->disk_bytes, kMinDiskBytes, kMaxBytes)

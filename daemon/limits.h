@@ -27,7 +27,6 @@ inline constexpr size_t kMaxLabelBytes = 1024;  // a key or a value
 inline constexpr size_t kMaxEnvEntries = 1024;
 inline constexpr size_t kMaxEnvBytes = 128 * 1024;
 inline constexpr size_t kMaxPathBytes = 4095;
-inline constexpr uint64_t kMinMemoryBytes = 4 * 1024 * 1024;
 inline constexpr uint64_t kMinDiskBytes = 1024 * 1024;
 inline constexpr uint64_t kMinPids = 4;
 inline constexpr Milliseconds kReadyDeadline{30'000};  // from the request to an answering agent

@@ -76,7 +76,7 @@ std::span<const Route> Routes() { return kRoutes; }
 bool MatchPath(std::string_view pattern, std::string_view path,
                std::vector<std::string>* parameters) {
   parameters->clear();
-  if (!pattern.starts_with('/') || !path.starts_with('/')) return false;
+  if (!pattern.starts_with('/') || !path.starts_with('/') || path.ends_with('/')) return false;
   pattern.remove_prefix(1);
   path.remove_prefix(1);
   while (!pattern.empty()) {

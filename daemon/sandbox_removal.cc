@@ -39,7 +39,8 @@ void Sandboxes::End(SandboxEntry& entry, StopCause cause) {
   if (!killed.has_value())
     Log(LogLevel::kError, "cannot kill a sandbox",
         {{"sandbox", entry.facts.id}, {"error", killed.error().ToString()}});
-  Log(cause == StopCause::kDeleted ? LogLevel::kDebug : LogLevel::kInfo, "sandbox ends",
+  const bool expected = cause == StopCause::kDeleted || entry.commands == nullptr;
+  Log(expected ? LogLevel::kDebug : LogLevel::kInfo, "sandbox ends",
       {{"sandbox", entry.facts.id}, {"cause", StopCauseName(cause)}});
   // Normally the end of its first process is what goes on from here. Never spawned, there is none;
   // and a lost notice must not hold it.

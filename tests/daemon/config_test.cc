@@ -1,0 +1,81 @@
+#include "daemon/config.h"
+
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "tests/base/temp_dir.h"
+
+namespace hutch::daemon {
+namespace {
+
+std::string FieldAtFault(const std::string& text) {
+  Config config;
+  const Status status = ApplyConfigText(text, &config);
+  if (!status.has_value()) return status.error().field;
+  const Status checked = CheckConfig(config);
+  return checked.has_value() ? "" : checked.error().field;
+}
+
+TEST(Config, TheDefaultsAreValid) { EXPECT_TRUE(CheckConfig(Config()).has_value()); }
+
+TEST(Config, ADocumentChangesWhatItNames) {
+  Config config;
+  ASSERT_TRUE(
+      ApplyConfigText(
+          R"({"socket":"/x/y","pools":"off","defaults":{"cpus":2.5},"ceilings":{"memory_bytes":7},
+                                  "limits":{"sandboxes":9,"memory_overcommit":1.5}})",
+          &config)
+          .has_value());
+  EXPECT_EQ(config.socket, "/x/y");
+  EXPECT_EQ(config.pools, "off");
+  EXPECT_EQ(config.defaults.cpus, 2.5);
+  EXPECT_EQ(config.ceilings.memory_bytes, 7u);
+  EXPECT_EQ(config.max_sandboxes, 9u);
+  EXPECT_EQ(config.memory_overcommit, 1.5);
+  EXPECT_EQ(config.run_dir, Config().run_dir);
+}
+
+TEST(Config, WhatIsWrongIsNamed) {
+  EXPECT_EQ(FieldAtFault(R"({"sockets":"/x"})"), "sockets");
+  EXPECT_EQ(FieldAtFault(R"({"defaults":{"memory":1}})"), "defaults.memory");
+  EXPECT_EQ(FieldAtFault(R"({"limits":{"sandboxes":0}})"), "limits.sandboxes");
+  EXPECT_EQ(FieldAtFault(R"({"limits":[]})"), "limits");
+  EXPECT_EQ(FieldAtFault(R"({"pools":"yes"})"), "pools");
+  EXPECT_EQ(FieldAtFault(R"({"log_level":"loud"})"), "log_level");
+  EXPECT_EQ(FieldAtFault(R"({"run_dir":"relative"})"), "run_dir");
+  EXPECT_EQ(FieldAtFault(R"({"host_id_start":65537})"), "host_id_start");
+  EXPECT_EQ(FieldAtFault(R"({"host_id_start":4294901760,"host_id_ranges":2})"), "host_id_ranges");
+  EXPECT_EQ(FieldAtFault(R"({"ceilings":{"memory_bytes":1}})"), "defaults.memory_bytes");
+  EXPECT_EQ(FieldAtFault(R"({"socket":5})"), "socket");
+}
+
+TEST(Config, AFileIsNamedInItsErrors) {
+  const TempDir directory;
+  const std::string path = directory / "hutchd.json";
+  Config config;
+  const Status missing = ApplyConfigFile(path, &config);
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_EQ(missing.error().code, Code::kNotFound);
+  ASSERT_TRUE(WriteFileAtomic(path, "{", Durability::kMemory).has_value());
+  const Status malformed = ApplyConfigFile(path, &config);
+  ASSERT_FALSE(malformed.has_value());
+  EXPECT_NE(malformed.error().what.find(path), std::string::npos);
+}
+
+TEST(Config, EveryKeyIsInTheDocumentAndNoOther) {
+  const Result<std::string> page = ReadFile(HUTCH_SOURCE_DIR "/docs/config.md", 1u << 20);
+  ASSERT_TRUE(page.has_value());
+  std::vector<std::string> documented;
+  const std::regex row("^\\| `([a-z_.]+)` \\|.*");
+  for (const std::string& line : Split(*page, '\n')) {
+    std::smatch match;
+    if (std::regex_match(line, match, row)) documented.push_back(match[1]);
+  }
+  EXPECT_EQ(ConfigKeys(), documented);
+}
+
+}  // namespace
+}  // namespace hutch::daemon

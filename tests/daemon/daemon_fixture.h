@@ -1,0 +1,121 @@
+// The daemon's logic on fakes, driven by requests as handlers see them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "daemon/images.h"
+#include "daemon/info.h"
+#include "daemon/routes.h"
+#include "daemon/sandboxes.h"
+#include "daemon/worker.h"
+#include "tests/base/temp_dir.h"
+#include "tests/daemon/fakes.h"
+
+namespace hutch::daemon {
+
+struct Answer final : ReplySink {
+  std::optional<Reply> reply;
+  std::vector<std::pair<std::string, std::string>> events;
+  bool ended = false;
+  std::function<void()> hangup;
+
+  void SendReply(Reply r) override { reply = std::move(r); }
+  void StartEvents() override {}
+  void SendEvent(std::string_view name, std::string data) override {
+    events.emplace_back(name, std::move(data));
+  }
+  void EndEvents() override { ended = true; }
+  void SetHangupHandler(std::function<void()> handler) override { hangup = std::move(handler); }
+
+  bool done() const { return reply.has_value() || ended; }
+  int status() const { return reply ? reply->status : 0; }
+  oci::Json json() const {
+    Result<oci::Json> parsed = oci::ParseJson(reply ? reply->body : "null");
+    return parsed.has_value() ? *parsed : oci::Json();
+  }
+  std::string code() const {
+    const oci::Json body = json();
+    return body.contains("error") ? body["error"]["code"].get<std::string>() : "";
+  }
+};
+
+class DaemonTest : public testing::Test {
+ protected:
+  DaemonTest() {
+    std::signal(SIGPIPE, SIG_IGN);  // as main does
+    config_.defaults.idle_seconds = 0;
+    config_.defaults.lifetime_seconds = 0;
+  }
+  ~DaemonTest() override { loop_.RunPending(); }
+
+  void StartSandboxes() { sandboxes_.Start(); }
+
+  std::shared_ptr<Answer> Begin(const std::string& method, const std::string& path,
+                                const std::string& body = "") {
+    auto answer = std::make_shared<Answer>();
+    Request request;
+    request.method = method;
+    const size_t question = path.find('?');
+    request.path = path.substr(0, question);
+    if (question != std::string::npos) {
+      const size_t equals = path.find('=', question);
+      request.query.emplace_back(path.substr(question + 1, equals - question - 1),
+                                 path.substr(equals + 1));
+    }
+    request.body = body;
+    request.wants_events = wants_events_;
+    Dispatch(api_, std::move(request), Responder(answer));
+    return answer;
+  }
+  // Runs the loop until `holds`, for a second at most.
+  void RunUntil(const std::function<bool()>& holds) {
+    if (holds()) return;
+    Timer limit, poll;
+    bool late = false;
+    std::function<void()> look = [&] {
+      if (holds()) return loop_.Stop();
+      poll.Start(loop_, Milliseconds(1), look);
+    };
+    limit.Start(loop_, Milliseconds(5000), [&] {
+      late = true;
+      loop_.Stop();
+    });
+    look();
+    loop_.Run();
+    EXPECT_FALSE(late) << "what was waited for did not happen";
+  }
+  std::shared_ptr<Answer> Call(const std::string& method, const std::string& path,
+                               const std::string& body = "") {
+    const std::shared_ptr<Answer> answer = Begin(method, path, body);
+    if (!answer->done()) RunUntil([&] { return answer->done(); });
+    return answer;
+  }
+  std::string Create(const std::string& more = "") {
+    const auto answer = Call("POST", "/v1/sandboxes", R"({"image":"busybox")" + more + "}");
+    EXPECT_EQ(answer->status(), 201) << answer->reply->body;
+    return answer->json().value("id", "");
+  }
+  FakeSandbox& Last() { return *runtime_.begun.back(); }
+
+  TempDir directory_;
+  Loop loop_;
+  Config config_;
+  FakeRuntime runtime_;
+  FakeStore store_;
+  cgroups::Tree tree_;
+  Worker worker_{1};
+  bool wants_events_ = false;
+  Sandboxes sandboxes_{{.loop = loop_,
+                        .config = config_,
+                        .runtime = runtime_,
+                        .store = store_,
+                        .mode = cgroups::Mode::kV2,
+                        .host_memory_bytes = 8ull << 30,
+                        .host_cpus = 2}};
+  Images images_{loop_, worker_, store_, sandboxes_, directory_.path()};
+  Info info_{config_, tree_, runtime_, sandboxes_, {}};
+  Api api_{
+      .loop = loop_, .config = config_, .sandboxes = sandboxes_, .images = images_, .info = info_};
+};
+
+}  // namespace hutch::daemon

@@ -1,0 +1,229 @@
+// A runtime and a store for tests of the daemon's own logic: no kernel, everything scripted. Real
+// descriptors, so that the loop is real.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <deque>
+#include <map>
+#include <set>
+
+#include "base/fd_socket.h"
+#include "base/file.h"
+#include "rootfs/store.h"
+#include "runtime/runtime.h"
+
+namespace hutch::daemon {
+
+using runtime::AgentEvent;
+using runtime::RuntimeEvent;
+
+class FakeSandbox final : public runtime::Sandbox {
+ public:
+  explicit FakeSandbox(std::string id) : id_(std::move(id)) {
+    Result<SocketPair> pair = MakeSeqpacketPair();
+    ours_ = std::move(pair->a);
+    agent_ = std::move(pair->b);
+    init_ = Pidfd(UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), 4711);
+  }
+
+  // --- the script
+  void Say(AgentEvent event) {
+    events_.push_back(std::move(event));
+    const std::string_view word = "x";
+    IgnoreError(SendMessage(agent_.get(), {&word, 1}, {}), "nobody reads any more");
+  }
+  void Exit(uint32_t process, int wait_status) {
+    AgentEvent event{.kind = AgentEvent::Kind::kExited, .process = process};
+    event.wait_status = wait_status;
+    Say(std::move(event));
+  }
+  void EndInit() { ::eventfd_write(init_.fd(), 1); }
+
+  struct Started {
+    oci::ProcessSpec spec;
+    UniqueFd in, out, err;  // the process's ends
+  };
+  std::map<uint32_t, Started> started;
+  std::vector<uint32_t> killed;
+  std::set<uint32_t> busy;  // groups that cannot be removed yet
+  bool sandbox_killed = false;
+  bool ends_when_killed = true;
+  int forget_attempts = 0;
+
+  // --- runtime::Sandbox
+  const std::string& id() const override { return id_; }
+  uint32_t host_id_start() const override {
+    return static_cast<uint32_t>(::getuid()) - kUid;
+  }  // chown of a pipe to ourselves
+  pid_t pid() const override { return 4711; }
+  bool from_pool() const override { return true; }
+  const std::vector<runtime::Timing>& timings() const override { return timings_; }
+  const std::vector<std::string>& reported() const override { return reported_; }
+  const cgroups::SandboxGroup& group() const override { return group_; }
+  int agent_fd() const override { return spawned ? ours_.get() : -1; }
+  const Pidfd& init() const override { return spawned ? init_ : no_init_; }
+  std::vector<AgentEvent> ReadAgent() override {
+    while (true) {
+      const Result<Message> message = ReceiveMessage(ours_.get(), 16, MSG_DONTWAIT);
+      if (!message.has_value() || message->bytes.empty()) break;
+    }
+    std::vector<AgentEvent> events(std::make_move_iterator(events_.begin()),
+                                   std::make_move_iterator(events_.end()));
+    events_.clear();
+    return events;
+  }
+  Result<uint32_t> StartProcess(const runtime::ProcessRequest& request) override {
+    const uint32_t process = ++last_process_;
+    started[process] = Started{request.spec, Copy(request.stdin_fd), Copy(request.stdout_fd),
+                               Copy(request.stderr_fd)};
+    return process;
+  }
+  const cgroups::ProcessGroup* ProcessCgroup(uint32_t) const override { return nullptr; }
+  Status KillProcess(uint32_t process) override {
+    killed.push_back(process);
+    return OkStatus();
+  }
+  Status ForgetProcess(uint32_t process) override {
+    ++forget_attempts;
+    if (busy.contains(process)) return Error{.code = Code::kBadState, .what = "still busy"};
+    started.erase(process);
+    return OkStatus();
+  }
+  std::vector<uint32_t> Processes() const override {
+    std::vector<uint32_t> numbers;
+    for (const auto& [number, process] : started) numbers.push_back(number);
+    return numbers;
+  }
+  void Prepare() override {}
+  Status Kill() override {
+    sandbox_killed = true;
+    if (ends_when_killed) EndInit();
+    return OkStatus();
+  }
+
+  bool spawned = true;
+
+  static constexpr uint32_t kUid = 1000;
+
+ private:
+  static UniqueFd Copy(int fd) {
+    if (fd < 0) return UniqueFd();
+    Result<UniqueFd> copy = Duplicate(fd);
+    return copy.has_value() ? std::move(*copy) : UniqueFd();
+  }
+
+  std::string id_;
+  UniqueFd ours_, agent_;
+  Pidfd init_, no_init_;
+  std::deque<AgentEvent> events_;
+  std::vector<runtime::Timing> timings_ = {{"mounts", 1.5}};
+  std::vector<std::string> reported_;
+  cgroups::SandboxGroup group_;
+  uint32_t last_process_ = 0;
+};
+
+class FakeRuntime final : public runtime::Runtime {
+ public:
+  FakeRuntime() {
+    Result<SocketPair> pair = MakeSeqpacketPair();
+    ours_ = std::move(pair->a);
+    spawner_ = std::move(pair->b);
+  }
+
+  // --- the script
+  void Say(RuntimeEvent event) {
+    events_.push_back(std::move(event));
+    const std::string_view word = "x";
+    IgnoreError(SendMessage(spawner_.get(), {&word, 1}, {}), "nobody reads any more");
+  }
+  bool ready_at_once = true;
+  bool spawns_later = false;
+  int busy_removals = 0;  // so many Remove calls answer "still busy"
+  int refills = 0;
+  std::optional<Error> begin_error, save_error;
+  std::vector<FakeSandbox*> begun;  // dangling once removed
+  std::vector<runtime::CreateRequest> requests;
+  std::map<std::string, std::string> saved;
+  std::vector<std::string> removed_ids;
+  std::vector<runtime::Recovered> to_recover;
+
+  // --- runtime::Runtime
+  int spawner_fd() const override { return ours_.get(); }
+  std::vector<RuntimeEvent> Dispatch() override {
+    const Result<Message> message = ReceiveMessage(ours_.get(), 16, MSG_DONTWAIT);
+    std::vector<RuntimeEvent> events = std::move(events_);
+    events_.clear();
+    return events;
+  }
+  Result<std::unique_ptr<runtime::Sandbox>> Begin(runtime::CreateRequest request) override {
+    if (begin_error) return *begin_error;
+    requests.push_back(std::move(request));
+    auto sandbox = std::make_unique<FakeSandbox>("sb-" + std::string(15, 'a') +
+                                                 static_cast<char>('a' + begun.size()));
+    sandbox->spawned = !spawns_later;
+    if (ready_at_once) sandbox->Say({.kind = AgentEvent::Kind::kReady});
+    begun.push_back(sandbox.get());
+    return std::unique_ptr<runtime::Sandbox>(std::move(sandbox));
+  }
+  Status SaveState(const runtime::Sandbox& sandbox, const std::string& text) override {
+    if (save_error) return *save_error;
+    saved[sandbox.id()] = text;
+    return OkStatus();
+  }
+  Status Remove(runtime::Sandbox& sandbox) override {
+    if (busy_removals > 0) {
+      --busy_removals;
+      return Error{.code = Code::kBadState, .what = "still busy"};
+    }
+    removed_ids.push_back(sandbox.id());
+    return OkStatus();
+  }
+  Result<std::vector<runtime::Recovered>> Recover(std::vector<std::string>*) override {
+    return std::move(to_recover);
+  }
+  void Refill() override { ++refills; }
+  PoolState pool_state() const override { return {}; }
+
+ private:
+  UniqueFd ours_, spawner_;
+  std::vector<RuntimeEvent> events_;
+};
+
+class FakeStore final : public rootfs::Store {
+ public:
+  FakeStore() {
+    image.id = "sha256:" + std::string(64, '1');
+    image.references = {"busybox:latest"};
+    image.diff_ids = {"sha256:" + std::string(64, '2')};
+    image.config.env = {"FROM_IMAGE=1"};
+  }
+  rootfs::Image image;
+  std::vector<std::string> in_use_seen;
+  std::function<Result<rootfs::Image>(const rootfs::ProgressFn&)> import;
+
+  Result<rootfs::Image> Import(const std::string&, const std::string&,
+                               const rootfs::ProgressFn& progress) override {
+    return import(progress);
+  }
+  Result<rootfs::Image> Resolve(const std::string& reference) override {
+    if (reference == "busybox" || reference == "busybox:latest" || reference == image.id)
+      return image;
+    return Error{.code = Code::kNotFound, .what = "no image " + reference};
+  }
+  std::vector<rootfs::Image> List() override { return {image}; }
+  Result<Removed> Remove(const std::string&, const std::vector<std::string>& in_use) override {
+    in_use_seen = in_use;
+    return Removed{.references = image.references, .layers = image.diff_ids, .freed_bytes = 1};
+  }
+  Result<UniqueFd> OpenLayer(const std::string&) override {
+    return hutch::Open("/", O_PATH | O_DIRECTORY);
+  }
+};
+
+}  // namespace hutch::daemon
