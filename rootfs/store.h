@@ -2,11 +2,12 @@
 //
 //   <state-dir>/images/blobs/sha256/<hex>     manifests and configs (exact bytes, digest verified)
 //   <state-dir>/images/index.json             references -> manifest digest, written atomically
-//   <state-dir>/layers/<diffID hex>/fs        an unpacked layer; owners are raw ids (0, 1000), shown idmapped to sandboxes
+//   <state-dir>/layers/<diffID hex>/fs        an unpacked layer; owners are raw ids, shown idmapped
 //   <state-dir>/layers/.tmp-*                 half-unpacked layers, removed at Open
 //
-// Directories are 0700. Blocking; the daemon calls it on a worker thread. Thread-safe (one internal mutex for the index; unpacking
-// runs outside it; two imports of one layer at once join or the second finds it done).
+// Directories are 0700. Blocking; the daemon calls it on a worker thread. Thread-safe (one internal
+// mutex for the index; unpacking runs outside it; two imports of one layer at once join or the
+// second finds it done).
 #pragma once
 
 #include <cstdint>
@@ -44,30 +45,34 @@ class Store {
   static Result<std::unique_ptr<Store>> Open(const std::string& state_dir);
   virtual ~Store() = default;
 
-  // Imports from an OCI image layout directory, or an OCI or docker-archive tar file (none, gzip, zstd), and names the result
-  // `reference` (empty: the reference inside, else "imported:latest"). Trusted path on the host, untrusted content.
-  // kNotFound, kCorrupt (names the digest), kInvalidArgument, kNoSpace, kTooLarge. Leaves nothing behind on failure.
-  virtual Result<Image> Import(const std::string& path, const std::string& reference, const ProgressFn& progress) = 0;
+  // Imports from an OCI image layout directory, or an OCI or docker-archive tar file (none, gzip,
+  // zstd), and names the result `reference` (empty: the reference inside, else "imported:latest").
+  // Trusted path on the host, untrusted content. kNotFound, kCorrupt (names the digest),
+  // kInvalidArgument, kNoSpace, kTooLarge. Leaves nothing behind on failure.
+  virtual Result<Image> Import(const std::string& path, const std::string& reference,
+                               const ProgressFn& progress) = 0;
   // By "name", "name:tag", "sha256:<hex>" or a unique prefix of the hex of at least 6. kNotFound.
   virtual Result<Image> Resolve(const std::string& reference) = 0;
   virtual std::vector<Image> List() = 0;
-  // Drops the reference; the image and its layers go with the last one. `in_use` holds manifest ids of living sandboxes: kBadState
-  // when the image is among them. Returns what was removed.
+  // Drops the reference; the image and its layers go with the last one. `in_use` holds manifest ids
+  // of living sandboxes: kBadState when the image is among them. Returns what was removed.
   struct Removed {
     std::vector<std::string> references;
     std::vector<std::string> layers;
     uint64_t freed_bytes = 0;
   };
-  virtual Result<Removed> Remove(const std::string& reference, const std::vector<std::string>& in_use) = 0;
+  virtual Result<Removed> Remove(const std::string& reference,
+                                 const std::vector<std::string>& in_use) = 0;
   // O_PATH | O_DIRECTORY of an unpacked layer's fs/. kNotFound.
   virtual Result<UniqueFd> OpenLayer(const std::string& diff_id) = 0;
 };
 
-// The catalog: images hutch builds itself from Debian packages with mmdebstrap (rootfs/catalog/<name>.json, built in).
+// The catalog: images hutch builds itself from Debian packages with mmdebstrap
+// (rootfs/catalog/<name>.json, built in).
 std::vector<std::string> CatalogNames();
-// Builds the image as an OCI layout in `work_dir` (made, and removed by the caller) and imports it as "<name>:latest".
-// Reports progress line by line. kNotFound for an unknown name (lists the known), kUnavailable when mmdebstrap is missing or fails
-// (its last lines are in the error).
+// Builds the image as an OCI layout in `work_dir` (made, and removed by the caller) and imports it
+// as "<name>:latest". Reports progress line by line. kNotFound for an unknown name (lists the
+// known), kUnavailable when mmdebstrap is missing or fails (its last lines are in the error).
 Result<Image> BuildCatalogImage(Store& store, const std::string& name, const std::string& work_dir,
                                 const ProgressFn& progress);
 
