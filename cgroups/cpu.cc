@@ -8,6 +8,8 @@ namespace {
 
 constexpr uint64_t kMaxWeight = 10000;
 constexpr uint64_t kMinShares = 2;
+constexpr uint64_t kMinPeriodUs = 1000, kMaxPeriodUs = 1000000;  // the kernel's own bounds
+constexpr uint64_t kMaxQuotaUs = 1ull << 43;                     // the kernel's is a little higher
 
 bool Wanted(const oci::LinuxResources& r) { return r.cpu_quota_us || r.cpu_weight; }
 
@@ -16,15 +18,18 @@ Error Invalid(std::string what) {
 }
 
 Status Check(const oci::LinuxResources& r) {
-  if (r.cpu_quota_us && *r.cpu_quota_us < kMinCpuQuotaUs)
-    return Invalid("cpu quota below " + std::to_string(kMinCpuQuotaUs) + " us in each period");
+  if (r.cpu_quota_us && (*r.cpu_quota_us < kMinCpuQuotaUs || *r.cpu_quota_us > kMaxQuotaUs))
+    return Invalid("cpu quota " + std::to_string(*r.cpu_quota_us) + " us is below " +
+                   std::to_string(kMinCpuQuotaUs) + " us in each period, or far too much");
+  if (r.cpu_quota_us && (r.cpu_period_us < kMinPeriodUs || r.cpu_period_us > kMaxPeriodUs))
+    return Invalid("cpu period " + std::to_string(r.cpu_period_us) +
+                   " us is outside 1000 to 1000000");
   if (r.cpu_weight && (*r.cpu_weight < 1 || *r.cpu_weight > kMaxWeight))
-    return Invalid("cpu weight outside 1 to 10000");
+    return Invalid("cpu weight " + std::to_string(*r.cpu_weight) + " is outside 1 to 10000");
   return OkStatus();
 }
 
 Status ApplyV2(int dir, const std::string& shown, const oci::LinuxResources& r) {
-  RETURN_IF_ERROR(Check(r));
   if (r.cpu_quota_us)
     RETURN_IF_ERROR(
         WriteLimit(dir, shown, "cpu.max",
@@ -36,7 +41,6 @@ Status ApplyV2(int dir, const std::string& shown, const oci::LinuxResources& r) 
 
 // cpu.shares counts from 2 with 1024 as the middle, cpu.weight from 1 with 100.
 Status ApplyV1(int dir, const std::string& shown, const oci::LinuxResources& r) {
-  RETURN_IF_ERROR(Check(r));
   if (r.cpu_quota_us) {
     RETURN_IF_ERROR(WriteLimit(dir, shown, "cpu.cfs_period_us", std::to_string(r.cpu_period_us)));
     RETURN_IF_ERROR(WriteLimit(dir, shown, "cpu.cfs_quota_us", std::to_string(*r.cpu_quota_us)));
@@ -46,11 +50,13 @@ Status ApplyV1(int dir, const std::string& shown, const oci::LinuxResources& r) 
                     std::to_string(std::max(*r.cpu_weight * 1024 / 100, kMinShares)));
 }
 
+// Every v2 group but the root has cpu.stat with the times, controller or not: a hybrid host, too.
 void StatsV2(int dir, Stats& s) {
-  s.cpu_usage_us = ReadKey(dir, "cpu.stat", "usage_usec");
-  s.cpu_user_us = ReadKey(dir, "cpu.stat", "user_usec");
-  s.cpu_system_us = ReadKey(dir, "cpu.stat", "system_usec");
-  s.throttled_us = ReadKey(dir, "cpu.stat", "throttled_usec");
+  const std::string stat = ReadText(dir, "cpu.stat");
+  s.cpu_usage_us = FindKey(stat, "usage_usec");
+  s.cpu_user_us = FindKey(stat, "user_usec");
+  s.cpu_system_us = FindKey(stat, "system_usec");
+  s.throttled_us = FindKey(stat, "throttled_usec");
 }
 
 void StatsV1(int dir, Stats& s) {
@@ -63,8 +69,9 @@ constinit const Controller kCpuController = {"cpu",
                                              "cpu",
                                              true,
                                              "cpu.max cpu.weight",
-                                             "cpu.cfs_quota_us cpu.cfs_period_us cpu.shares",
+                                             "cpu.cfs_period_us cpu.cfs_quota_us cpu.shares",
                                              Wanted,
+                                             Check,
                                              ApplyV2,
                                              ApplyV1,
                                              StatsV2,

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cgroups/controllers.h"
+#include "cgroups/paths.h"
 #include "cgroups/tree.h"
 
 namespace hutch::cgroups {
@@ -15,18 +16,34 @@ namespace {
 
 constexpr size_t kMaxCgroupFileBytes = 64 * 1024;
 
+Error Named(Error error, const std::string& path) {
+  error.what = path + ": " + error.what;
+  return error;
+}
+
+Status WriteControl(int dir_fd, const std::string& path, const char* file, const char* value) {
+  Status written = WriteExistingAt(dir_fd, file, value);
+  return written ? std::move(written) : Named(std::move(written).error(), path);
+}
+
 Status Chown(int dir_fd, const char* file, uid_t uid, const std::string& shown) {
   if (::fchownat(dir_fd, file, uid, static_cast<gid_t>(-1), AT_SYMLINK_NOFOLLOW) == 0)
     return OkStatus();
   return SysError(errno, "chown " + shown + "/" + file);
 }
 
-Status KillGroup(int dir_fd) {
-  Status killed = WriteExistingAt(dir_fd, "cgroup.kill", "1");
+Status KillGroup(int dir_fd, const std::string& path) {
+  Status killed = WriteControl(dir_fd, path, "cgroup.kill", "1");
   // ENODEV: removed meanwhile, so nothing lives in it.
   if (!killed && (killed.error().sys == ENODEV || killed.error().code == Code::kNotFound))
     return OkStatus();
   return killed;
+}
+
+Result<bool> ReadEvent(int dir_fd, const std::string& path, const char* key) {
+  const auto value = ReadKey(dir_fd, "cgroup.events", key);
+  if (!value) return Error{.code = Code::kNotFound, .what = path + "/cgroup.events: no " + key};
+  return *value == 1;
 }
 
 }  // namespace
@@ -39,34 +56,46 @@ Status SandboxGroup::DelegateTo(uid_t uid) {
 Result<std::vector<UniqueFd>> SandboxGroup::OpenAttachFiles() const {
   std::vector<UniqueFd> files;
   for (const V1Group& v1 : v1_) {
-    ASSIGN_OR_RETURN(UniqueFd file, OpenAt(v1.dir.get(), "cgroup.procs", O_WRONLY));
-    files.push_back(std::move(file));
+    auto file = OpenAt(v1.dir.get(), "cgroup.procs", O_WRONLY);
+    if (!file) return Named(std::move(file).error(), v1.path);
+    files.push_back(std::move(*file));
   }
   return files;
 }
 
-Status SandboxGroup::ApplyLimits(const oci::LinuxResources& resources) const {
+Status SandboxGroup::CheckLimits(const oci::LinuxResources& resources) const {
   for (const Controller* controller : Controllers()) {
     if (!controller->wanted(resources)) continue;
-    const bool there =
-        std::find(controllers_.begin(), controllers_.end(), controller->name) != controllers_.end();
-    if (!there)
+    RETURN_IF_ERROR(controller->check(resources));
+    if (std::find(controllers_.begin(), controllers_.end(), controller->name) == controllers_.end())
       return Error{.code = Code::kUnsupported,
-                   .what = std::string("a ") + controller->name +
-                           " limit was asked for and this host has no " + controller->name +
+                   .what = std::string("a limit of ") + controller->name +
+                           " was asked for, and this host has no " + controller->name +
                            " controller that hutch can use"};
-    if (mode_ == Mode::kV2) {
-      RETURN_IF_ERROR(controller->apply_v2(work_dir_.get(), path_ + "/work", resources));
-      continue;
-    }
-    for (const V1Group& v1 : v1_)
-      if (v1.controller == controller->name)
-        RETURN_IF_ERROR(controller->apply_v1(v1.dir.get(), v1.path, resources));
   }
   return OkStatus();
 }
 
+Status SandboxGroup::ApplyLimit(const Controller& controller,
+                                const oci::LinuxResources& resources) const {
+  if (mode_ == Mode::kV2) return controller.apply_v2(work_dir_.get(), path_ + "/work", resources);
+  for (const V1Group& v1 : v1_)
+    if (std::find(v1.controllers.begin(), v1.controllers.end(), controller.name) !=
+        v1.controllers.end())
+      return controller.apply_v1(v1.dir.get(), v1.path, resources);
+  return Error{.code = Code::kInternal, .what = std::string("no v1 group for ") + controller.name};
+}
+
+Status SandboxGroup::ApplyLimits(const oci::LinuxResources& resources) const {
+  RETURN_IF_ERROR(CheckLimits(resources));
+  for (const Controller* controller : Controllers())
+    if (controller->wanted(resources)) RETURN_IF_ERROR(ApplyLimit(*controller, resources));
+  return OkStatus();
+}
+
 Result<ProcessGroup> SandboxGroup::OpenProcess(const std::string& name) const {
+  if (!IsGroupName(name))
+    return Error{.code = Code::kInvalidArgument, .what = "cgroup name \"" + name + "\""};
   ProcessGroup group;
   group.name_ = name;
   group.path_ = path_ + "/work/" + name;
@@ -76,63 +105,102 @@ Result<ProcessGroup> SandboxGroup::OpenProcess(const std::string& name) const {
 }
 
 Result<ProcessGroup> SandboxGroup::CreateProcess(const std::string& name) const {
-  if (::mkdirat(work_dir_.get(), name.c_str(), 0755) != 0)
-    return SysError(errno, "mkdir " + path_ + "/work/" + name);
+  if (!IsGroupName(name))
+    return Error{.code = Code::kInvalidArgument, .what = "cgroup name \"" + name + "\""};
+  if (::mkdirat(work_dir_.get(), name.c_str(), kGroupMode) != 0)
+    return MakeError(errno, path_ + "/work/" + name);
   auto group = OpenProcess(name);
   Status ready = group ? OkStatus() : Status(group.error());
-  if (ready && mode_ == Mode::kV2) ready = WriteExistingAt(group->fd(), "memory.oom.group", "1");
+  if (ready && mode_ == Mode::kV2)
+    ready = WriteControl(group->fd(), group->path_, "memory.oom.group", "1");
   if (ready && owner_ != 0) ready = Chown(group->fd(), "cgroup.procs", owner_, group->path_);
   if (ready) return group;
   ::unlinkat(work_dir_.get(), name.c_str(), AT_REMOVEDIR);
   return std::move(ready).error();
 }
 
+Result<std::vector<std::string>> SandboxGroup::ListProcesses() const {
+  return ChildGroups(path_ + "/work");
+}
+
 Result<std::vector<pid_t>> SandboxGroup::AgentPids() const {
-  ASSIGN_OR_RETURN(const std::string text,
-                   ReadFileAt(agent_dir_.get(), "cgroup.procs", kMaxCgroupFileBytes));
+  auto text = ReadFileAt(agent_dir_.get(), "cgroup.procs", kMaxCgroupFileBytes);
+  if (!text) return Named(std::move(text).error(), path_ + "/agent");
   std::vector<pid_t> pids;
-  for (const std::string& line : Split(Trim(text), '\n'))
+  for (const std::string& line : Split(Trim(*text), '\n'))
     if (const auto pid = ParseUint(line, INT32_MAX)) pids.push_back(static_cast<pid_t>(*pid));
   return pids;
 }
 
+// Before Linux 6.11 a refused fork is counted in the group of the process that forks, since then in
+// the group with the limit and those above it.
+uint64_t SandboxGroup::RefusedForksOfProcesses() const {
+  if (HasFile(work_dir_.get(), "pids.events.local")) return 0;
+  const auto names = ListProcesses();
+  if (!names) return 0;
+  uint64_t sum = 0;
+  for (const std::string& name : *names)
+    sum += ReadKey(work_dir_.get(), (name + "/pids.events").c_str(), "max").value_or(0);
+  return sum;
+}
+
 Stats SandboxGroup::ReadStats() const {
   Stats stats;
-  for (const Controller* controller : Controllers()) {
-    if (mode_ == Mode::kV2) controller->stats_v2(work_dir_.get(), stats);
-    for (const V1Group& v1 : v1_)
-      if (v1.controller == controller->name) controller->stats_v1(v1.dir.get(), stats);
+  if (mode_ == Mode::kV2) {
+    for (const Controller* controller : Controllers()) controller->stats_v2(work_dir_.get(), stats);
+    stats.pids_limit_hits += RefusedForksOfProcesses();
+    return stats;
   }
+  kCpuController.stats_v2(work_dir_.get(),
+                          stats);  // the v2 tree counts CPU time without controller
+  for (const V1Group& v1 : v1_)
+    for (const std::string& name : v1.controllers)
+      if (const Controller* controller = FindController(name))
+        controller->stats_v1(v1.dir.get(), stats);
   return stats;
 }
 
 Stats ProcessGroup::ReadStats() const {
   Stats stats;
-  if (mode_ == Mode::kHybrid) return stats;
-  for (const Controller* controller : Controllers()) controller->stats_v2(dir_.get(), stats);
+  if (mode_ == Mode::kHybrid)
+    kCpuController.stats_v2(dir_.get(), stats);
+  else
+    for (const Controller* controller : Controllers()) controller->stats_v2(dir_.get(), stats);
   return stats;
 }
 
-Status SandboxGroup::Freeze() const { return WriteExistingAt(dir_.get(), "cgroup.freeze", "1"); }
-Status SandboxGroup::Thaw() const { return WriteExistingAt(dir_.get(), "cgroup.freeze", "0"); }
-
-Result<bool> SandboxGroup::Frozen() const {
-  const auto frozen = ReadKey(dir_.get(), "cgroup.events", "frozen");
-  if (!frozen) return Error{.code = Code::kNotFound, .what = path_ + "/cgroup.events"};
-  return *frozen == 1;
+Status SandboxGroup::Freeze() const {
+  return WriteControl(dir_.get(), path_, "cgroup.freeze", "1");
 }
+Status SandboxGroup::Thaw() const { return WriteControl(dir_.get(), path_, "cgroup.freeze", "0"); }
+Result<bool> SandboxGroup::Frozen() const { return ReadEvent(dir_.get(), path_, "frozen"); }
 
-Status SandboxGroup::Kill() const { return dir_.valid() ? KillGroup(dir_.get()) : OkStatus(); }
-Status ProcessGroup::Kill() const { return KillGroup(dir_.get()); }
-
-Result<bool> ProcessGroup::Populated() const {
-  const auto populated = ReadKey(dir_.get(), "cgroup.events", "populated");
-  if (!populated) return Error{.code = Code::kNotFound, .what = path_ + "/cgroup.events"};
-  return *populated == 1;
+Status SandboxGroup::Kill() const {
+  return dir_.valid() ? KillGroup(dir_.get(), path_) : OkStatus();
 }
+Status ProcessGroup::Kill() const { return KillGroup(dir_.get(), path_); }
+Result<bool> ProcessGroup::Populated() const { return ReadEvent(dir_.get(), path_, "populated"); }
 
 Result<UniqueFd> ProcessGroup::OpenEvents() const {
-  return OpenAt(dir_.get(), "cgroup.events", O_RDONLY);
+  auto file = OpenAt(dir_.get(), "cgroup.events", O_RDONLY);
+  if (!file) return Named(std::move(file).error(), path_);
+  return file;
+}
+
+Status ProcessGroup::Remove() {
+  RETURN_IF_ERROR(RemoveGroup(path_));
+  dir_.reset();
+  return OkStatus();
+}
+
+Status SandboxGroup::Remove() {
+  auto names = ChildGroups(path_ + "/work");
+  if (!names && names.error().code != Code::kNotFound) return std::move(names).error();
+  if (names)
+    for (const std::string& name : *names) RETURN_IF_ERROR(RemoveGroup(path_ + "/work/" + name));
+  for (const char* name : {"/work", "/agent", ""}) RETURN_IF_ERROR(RemoveGroup(path_ + name));
+  for (const V1Group& v1 : v1_) RETURN_IF_ERROR(RemoveGroup(v1.path));
+  return OkStatus();
 }
 
 }  // namespace hutch::cgroups

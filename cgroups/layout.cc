@@ -1,4 +1,6 @@
 // Finds the cgroup hierarchies of this host: proc(5) /proc/self/mountinfo.
+#include "cgroups/layout.h"
+
 #include <algorithm>
 
 #include "base/file.h"
@@ -9,77 +11,99 @@ namespace hutch::cgroups {
 namespace {
 
 constexpr size_t kMaxMountinfoBytes = 4u << 20;
-constexpr size_t kMountPointField = 4;  // before the " - " separator
-constexpr size_t kSuperOptionsAfterDash = 3;
+constexpr size_t kMountPointField = 4;  // before the "-" that ends the optional fields
+constexpr ptrdiff_t kSuperOptionsAfterDash = 3;
 
-struct MountLine {
-  std::string type, mount_point;
-  std::vector<std::string> super_options;
-};
-
-std::optional<MountLine> ParseMountLine(const std::string& line) {
-  const std::vector<std::string> fields = Split(line, ' ');
-  const auto dash = std::find(fields.begin(), fields.end(), "-");
-  if (fields.size() <= kMountPointField ||
-      fields.end() - dash <= static_cast<ptrdiff_t>(kSuperOptionsAfterDash))
-    return std::nullopt;
-  return MountLine{*(dash + 1), fields[kMountPointField],
-                   Split(*(dash + kSuperOptionsAfterDash), ',')};
+// mountinfo writes blanks, newlines and backslashes as three octal digits.
+std::string Unescape(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto digit = [&](size_t at) { return text[i + at] >= '0' && text[i + at] <= '7'; };
+    if (text[i] != '\\' || i + 3 >= text.size() || !digit(1) || !digit(2) || !digit(3)) {
+      out += text[i];
+      continue;
+    }
+    out +=
+        static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + text[i + 3] - '0');
+    i += 3;
+  }
+  return out;
 }
 
-void AddV1(Layout& layout, const MountLine& mount) {
-  for (const Controller* controller : Controllers()) {
-    const bool here = std::find(mount.super_options.begin(), mount.super_options.end(),
-                                controller->v1_name) != mount.super_options.end();
-    if (here && controller->required)
-      layout.v1_roots.emplace_back(controller->name, mount.mount_point);
-  }
+bool Holds(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 Error Missing(std::string what) {
   return Error{.code = Code::kUnsupported, .what = std::move(what), .hint = "run hutch doctor"};
 }
 
-// Every required controller must be in one place or the other; v2 wins when it has them all.
-Status ChooseMode(Layout& layout) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(layout.v2_root + "/cgroup.controllers", 4096));
-  const std::vector<std::string> v2 = Split(Trim(text), ' ');
-  const auto in_v2 = [&](const std::string& name) {
-    return std::find(v2.begin(), v2.end(), name) != v2.end();
-  };
-  bool all_v2 = true;
-  for (const Controller* controller : Controllers()) {
-    if (!controller->required || in_v2(controller->name)) continue;
-    all_v2 = false;
-    const bool in_v1 =
-        std::any_of(layout.v1_roots.begin(), layout.v1_roots.end(),
-                    [&](const auto& root) { return root.first == controller->name; });
-    if (!in_v1)
-      return Missing(std::string("no cgroup hierarchy has the ") + controller->name +
-                     " controller (" + layout.v2_root + "/cgroup.controllers: \"" +
-                     std::string(Trim(text)) + "\")");
-  }
-  layout.mode = all_v2 ? Mode::kV2 : Mode::kHybrid;
-  if (all_v2) layout.v1_roots.clear();
-  return OkStatus();
+const CgroupMount* FindV2(const std::vector<CgroupMount>& mounts) {
+  const auto it = std::find_if(mounts.begin(), mounts.end(), [](const auto& m) { return m.is_v2; });
+  return it == mounts.end() ? nullptr : &*it;
+}
+
+const CgroupMount* FindV1(const std::vector<CgroupMount>& mounts, const char* v1_name) {
+  for (const CgroupMount& mount : mounts)
+    if (!mount.is_v2 && Holds(mount.super_options, v1_name)) return &mount;
+  return nullptr;
 }
 
 }  // namespace
 
 const char* ModeName(Mode mode) { return mode == Mode::kV2 ? "v2" : "hybrid"; }
 
+std::vector<CgroupMount> ParseCgroupMounts(std::string_view mountinfo) {
+  std::vector<CgroupMount> mounts;
+  for (const std::string& line : Split(mountinfo, '\n')) {
+    const std::vector<std::string> fields = Split(line, ' ');
+    const auto dash = std::find(fields.begin(), fields.end(), "-");
+    if (dash - fields.begin() <= static_cast<ptrdiff_t>(kMountPointField) ||
+        fields.end() - dash <= kSuperOptionsAfterDash)
+      continue;
+    const std::string& type = *(dash + 1);
+    if (type != "cgroup" && type != "cgroup2") continue;
+    mounts.push_back({type == "cgroup2", Unescape(fields[kMountPointField]),
+                      Split(*(dash + kSuperOptionsAfterDash), ',')});
+  }
+  return mounts;
+}
+
+// v2 wins when it has every required controller; else each of them must be in a v1 hierarchy.
+Result<Layout> PlanLayout(const std::vector<CgroupMount>& mounts, std::string_view v2_controllers) {
+  const CgroupMount* v2 = FindV2(mounts);
+  if (v2 == nullptr) return Missing("no cgroup v2 file system is mounted");
+  Layout layout;
+  layout.v2_root = v2->mount_point;
+  const std::vector<std::string> in_v2 = Split(Trim(v2_controllers), ' ');
+  std::string missing;
+  bool all_v2 = true;
+  for (const Controller* controller : Controllers()) {
+    const CgroupMount* v1 = FindV1(mounts, controller->v1_name);
+    if (v1 != nullptr) layout.v1_roots.emplace_back(controller->name, v1->mount_point);
+    if (!controller->required) continue;
+    all_v2 = all_v2 && Holds(in_v2, controller->name);
+    if (v1 == nullptr && missing.empty()) missing = controller->name;
+  }
+  if (all_v2) {
+    layout.v1_roots.clear();
+    return layout;
+  }
+  layout.mode = Mode::kHybrid;
+  if (missing.empty()) return layout;
+  return Missing("the v2 tree lacks a required controller (" + layout.v2_root +
+                 "/cgroup.controllers: \"" + std::string(Trim(v2_controllers)) +
+                 "\") and no v1 hierarchy has " + missing);
+}
+
 Result<Layout> DetectLayout() {
   ASSIGN_OR_RETURN(const std::string text, ReadFile("/proc/self/mountinfo", kMaxMountinfoBytes));
-  Layout layout;
-  for (const std::string& line : Split(text, '\n')) {
-    const auto mount = ParseMountLine(line);
-    if (!mount) continue;
-    if (mount->type == "cgroup2" && layout.v2_root.empty()) layout.v2_root = mount->mount_point;
-    if (mount->type == "cgroup") AddV1(layout, *mount);
-  }
-  if (layout.v2_root.empty()) return Missing("no cgroup v2 file system is mounted");
-  RETURN_IF_ERROR(ChooseMode(layout));
-  return layout;
+  const std::vector<CgroupMount> mounts = ParseCgroupMounts(text);
+  const CgroupMount* v2 = FindV2(mounts);
+  if (v2 == nullptr) return PlanLayout(mounts, "");
+  ASSIGN_OR_RETURN(const std::string controllers,
+                   ReadFile(v2->mount_point + "/cgroup.controllers", 4096));
+  return PlanLayout(mounts, controllers);
 }
 
 }  // namespace hutch::cgroups

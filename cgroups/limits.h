@@ -5,12 +5,14 @@
 
 namespace hutch::cgroups {
 
-inline constexpr uint64_t kAgentMemoryBytes = 16u << 20;  // memory.max of agent/, cgroup v2
+// memory.max of agent/, cgroup v2. PID 1 itself is small, but the kernel memory of what it clones
+// (task, stack, page tables until the exec) stays charged to it: room for a thousand processes.
+inline constexpr uint64_t kAgentMemoryBytes = 64u << 20;
 inline constexpr uint64_t kAgentPids = 4;  // pids.max of agent/: PID 1 and what is being cloned
 inline constexpr uint64_t kMinMemoryBytes =
     4u << 20;  // the least limits.memory_bytes: a shell still starts
 inline constexpr uint64_t kMinCpuQuotaUs = 1000;          // the kernel refuses less
 inline constexpr uint64_t kMaxSandboxDescendants = 2048;  // cgroup.max.descendants of one sandbox
-inline constexpr uint64_t kMaxSandboxDepth = 4;           // cgroup.max.depth
+inline constexpr uint64_t kMaxSandboxDepth = 2;           // cgroup.max.depth: work/<process>
 
 }  // namespace hutch::cgroups

@@ -1,7 +1,6 @@
 #include "cgroups/tree.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -11,12 +10,16 @@
 #include "base/text.h"
 #include "cgroups/controllers.h"
 #include "cgroups/limits.h"
+#include "cgroups/paths.h"
 
 namespace hutch::cgroups {
 namespace {
 
 constexpr size_t kMaxCgroupFileBytes = 64 * 1024;
 constexpr char kSandboxes[] = "/sandboxes";
+constexpr std::string_view kDaemon = "/daemon";
+constexpr char kSpawnerPrefix[] = "spawner-";
+constexpr char kDefaultParent[] = "/hutch";
 
 // The path of this process in the v2 hierarchy, "/" when it is at the root.
 Result<std::string> OwnV2Path() {
@@ -35,32 +38,44 @@ bool IsDelegated(const std::string& directory) {
   return false;
 }
 
-Status MakeGroup(const std::string& path) {
-  if (::mkdir(path.c_str(), 0755) == 0) return OkStatus();
-  Error error = SysError(errno, "mkdir " + path);
-  if (error.sys == EEXIST) error.code = Code::kExists;
-  return error;
+// Our own group, or the one above when systemd started us in its "daemon" (DelegateSubgroup=).
+std::string DelegatedParent(const std::string& v2_root, const std::string& own) {
+  std::string above = own.ends_with(kDaemon) ? own.substr(0, own.size() - kDaemon.size()) : "";
+  for (const std::string& path : {own, above})
+    if (path.size() > 1 && IsDelegated(v2_root + path)) return path;
+  return "";
 }
 
-Status RemoveGroup(const std::string& path) {
-  if (::rmdir(path.c_str()) == 0 || errno == ENOENT) return OkStatus();
-  Error error = SysError(errno, "rmdir " + path);
-  if (error.sys == EBUSY || error.sys == ENOTEMPTY) error.code = Code::kBadState;
-  return error;
-}
-
-Result<std::vector<std::string>> ChildGroups(const std::string& path) {
-  ASSIGN_OR_RETURN(std::vector<std::string> names, ListDirectory(path));
-  std::erase_if(names, [&](const std::string& name) {
-    struct stat st {};
-    return ::lstat((path + "/" + name).c_str(), &st) != 0 || !S_ISDIR(st.st_mode);
-  });
-  return names;
+Status CheckParent(const std::string& parent) {
+  bool good = parent.size() > 1 && parent[0] == '/';
+  for (const std::string& part : Split(parent.substr(good ? 1 : 0), '/'))
+    good = good && IsGroupName(part);
+  if (good) return OkStatus();
+  return Error{.code = Code::kInvalidArgument,
+               .what = "cgroup parent \"" + parent + "\" must look like /hutch"};
 }
 
 Status MoveSelf(const std::string& group) {
-  RETURN_IF_ERROR(MakeDirectories(group, 0755));
+  RETURN_IF_ERROR(MakeDirectories(group, kGroupMode));
   return WriteExisting(group + "/cgroup.procs", "0");
+}
+
+Status Enable(const std::string& group, const char* controller) {
+  const std::string file = group + "/cgroup.subtree_control";
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxCgroupFileBytes));
+  const std::vector<std::string> enabled = Split(Trim(text), ' ');
+  // A write, even of what is there, takes the kernel's global cgroup lock.
+  if (std::find(enabled.begin(), enabled.end(), controller) != enabled.end()) return OkStatus();
+  Status written = WriteExisting(file, std::string("+") + controller);
+  if (written) return written;
+  Error error = std::move(written).error();
+  if (error.sys == ENOENT) {
+    error.code = Code::kUnsupported;
+    error.hint = "the group above does not hand this controller down";
+  }
+  if (error.sys == EBUSY)
+    error.hint = "processes live in that group: give hutchd one of its own with --cgroup-parent";
+  return error;
 }
 
 }  // namespace
@@ -69,28 +84,24 @@ std::string Tree::GroupPath(const std::string& root, const std::string& id) cons
   return root + parent_ + kSandboxes + (id.empty() ? "" : "/" + id);
 }
 
-// From the root down to <parent>/sandboxes: a group has what its parent's subtree_control gives it.
-Status Tree::EnableControllers() {
-  std::vector<std::string> groups = {layout_.v2_root};
+// Down to <parent>/sandboxes: a group has what its parent's subtree_control gives it. What lies
+// above a delegated parent is systemd's.
+Status Tree::EnableControllers(bool from_root) {
+  std::vector<std::string> groups;
+  if (from_root) groups.push_back(layout_.v2_root);
   std::string path = layout_.v2_root;
-  for (const std::string& part : Split((parent_ + kSandboxes).substr(1), '/'))
-    groups.push_back(path += "/" + part);
+  for (const std::string& part : Split((parent_ + kSandboxes).substr(1), '/')) {
+    path += "/" + part;
+    if (from_root || path.size() >= layout_.v2_root.size() + parent_.size()) groups.push_back(path);
+  }
   for (const Controller* controller : Controllers()) {
     Status enabled = OkStatus();
-    for (const std::string& group : groups) {
-      enabled =
-          WriteExisting(group + "/cgroup.subtree_control", std::string("+") + controller->name);
-      if (!enabled) break;
-    }
+    for (const std::string& group : groups)
+      if (enabled) enabled = Enable(group, controller->name);
     if (enabled)
       controllers_.emplace_back(controller->name);
-    else if (controller->required) {
-      Error error = std::move(enabled).error();
-      if (error.sys == EBUSY)
-        error.hint =
-            "processes live in that group: give hutchd a group of its own with --cgroup-parent";
-      return error;
-    }
+    else if (controller->required)
+      return enabled;
   }
   return OkStatus();
 }
@@ -98,23 +109,23 @@ Status Tree::EnableControllers() {
 Result<Tree> Tree::Open(const Layout& layout, const TreeConfig& config) {
   Tree tree;
   tree.layout_ = layout;
-  tree.parent_ = config.parent.empty() ? "/hutch" : config.parent;
-  if (tree.parent_.size() < 2 || tree.parent_[0] != '/' || tree.parent_.back() == '/' ||
-      tree.parent_.find("/..") != std::string::npos)
-    return Error{.code = Code::kInvalidArgument,
-                 .what = "cgroup parent \"" + tree.parent_ + "\" must look like /hutch"};
   ASSIGN_OR_RETURN(const std::string own, OwnV2Path());
-  const bool delegated = own != "/" && IsDelegated(layout.v2_root + own);
-  if (config.parent.empty() && delegated)
-    tree.parent_ = own.ends_with("/daemon") ? own.substr(0, own.size() - 7) : own;
-  RETURN_IF_ERROR(MakeDirectories(tree.GroupPath(layout.v2_root, ""), 0755));
-  if (own == tree.parent_) RETURN_IF_ERROR(MoveSelf(layout.v2_root + tree.parent_ + "/daemon"));
+  const std::string delegated =
+      config.parent.empty() ? DelegatedParent(layout.v2_root, own) : std::string();
+  tree.parent_ = !delegated.empty()      ? delegated
+                 : config.parent.empty() ? kDefaultParent
+                                         : config.parent;
+  RETURN_IF_ERROR(CheckParent(tree.parent_));
+  RETURN_IF_ERROR(MakeDirectories(tree.GroupPath(layout.v2_root, ""), kGroupMode));
   if (layout.mode == Mode::kV2) {
-    RETURN_IF_ERROR(tree.EnableControllers());
+    // Groups that hand controllers down hold no processes.
+    if (own == tree.parent_)
+      RETURN_IF_ERROR(MoveSelf(layout.v2_root + tree.parent_ + std::string(kDaemon)));
+    RETURN_IF_ERROR(tree.EnableControllers(delegated.empty()));
     return tree;
   }
   for (const auto& [controller, root] : layout.v1_roots) {
-    RETURN_IF_ERROR(MakeDirectories(tree.GroupPath(root, ""), 0755));
+    RETURN_IF_ERROR(MakeDirectories(tree.GroupPath(root, ""), kGroupMode));
     tree.controllers_.push_back(controller);
   }
   return tree;
@@ -122,15 +133,22 @@ Result<Tree> Tree::Open(const Layout& layout, const TreeConfig& config) {
 
 // The value without looking whether the directories are there.
 Result<SandboxGroup> Tree::Describe(const std::string& id) const {
-  if (id.empty() || id.find('/') != std::string::npos || id[0] == '.')
+  if (!IsGroupName(id))
     return Error{.code = Code::kInvalidArgument, .what = "cgroup name \"" + id + "\""};
   SandboxGroup group;
   group.id_ = id;
   group.mode_ = layout_.mode;
   group.controllers_ = controllers_;
   group.path_ = GroupPath(layout_.v2_root, id);
-  for (const auto& [controller, root] : layout_.v1_roots)
-    group.v1_.push_back({controller, GroupPath(root, id), UniqueFd()});
+  for (const auto& [controller, root] : layout_.v1_roots) {
+    const std::string path = GroupPath(root, id);
+    const auto same = std::find_if(group.v1_.begin(), group.v1_.end(),
+                                   [&](const auto& v1) { return v1.path == path; });
+    if (same != group.v1_.end())
+      same->controllers.push_back(controller);
+    else
+      group.v1_.push_back({path, UniqueFd(), {controller}});
+  }
   return group;
 }
 
@@ -151,33 +169,49 @@ Result<SandboxGroup> Tree::OpenExisting(const std::string& id) const {
   return group;
 }
 
+Status Tree::MakeGroups(const SandboxGroup& group, std::vector<std::string>* made) const {
+  std::vector<std::string> paths = {group.path_, group.path_ + "/agent", group.path_ + "/work"};
+  for (const SandboxGroup::V1Group& v1 : group.v1_) paths.push_back(v1.path);
+  for (std::string& path : paths) {
+    RETURN_IF_ERROR(MakeGroup(path));
+    made->push_back(std::move(path));
+  }
+  return OkStatus();
+}
+
+// Controllers go down to work/<process>, for its statistics and memory.oom.group.
+Status Tree::SetUp(const SandboxGroup& group) const {
+  const auto write = [&](const UniqueFd& dir, const char* place, const char* file,
+                         const std::string& value) -> Status {
+    return WriteLimit(dir.get(), group.path_ + place, file, value);
+  };
+  RETURN_IF_ERROR(
+      write(group.dir_, "", "cgroup.max.descendants", std::to_string(kMaxSandboxDescendants)));
+  RETURN_IF_ERROR(write(group.dir_, "", "cgroup.max.depth", std::to_string(kMaxSandboxDepth)));
+  if (layout_.mode == Mode::kHybrid) return OkStatus();
+  std::string enable;
+  for (const std::string& controller : controllers_)
+    enable += (enable.empty() ? "+" : " +") + controller;
+  RETURN_IF_ERROR(write(group.dir_, "", "cgroup.subtree_control", enable));
+  RETURN_IF_ERROR(write(group.work_dir_, "/work", "cgroup.subtree_control", enable));
+  RETURN_IF_ERROR(
+      write(group.agent_dir_, "/agent", "memory.max", std::to_string(kAgentMemoryBytes)));
+  return write(group.agent_dir_, "/agent", "pids.max", std::to_string(kAgentPids));
+}
+
 Result<SandboxGroup> Tree::Create(const std::string& id) const {
   ASSIGN_OR_RETURN(const SandboxGroup described, Describe(id));
-  RETURN_IF_ERROR(MakeGroup(described.path_));
-  Status made = OkStatus();
-  for (const char* name : {"/agent", "/work"})
-    if (made) made = MakeGroup(described.path_ + name);
-  for (const SandboxGroup::V1Group& v1 : described.v1_)
-    if (made) made = MakeGroup(v1.path);
-  auto group = made ? OpenExisting(id) : Result<SandboxGroup>(std::move(made).error());
-  if (group && layout_.mode == Mode::kV2) {
-    std::string enable;
-    for (const std::string& controller : controllers_)
-      enable += (enable.empty() ? "+" : " +") + controller;
-    Status ready = WriteExistingAt(group->dir_.get(), "cgroup.subtree_control", enable);
-    if (ready) ready = WriteExistingAt(group->work_dir_.get(), "cgroup.subtree_control", enable);
-    if (ready)
-      ready =
-          WriteExistingAt(group->agent_dir_.get(), "memory.max", std::to_string(kAgentMemoryBytes));
-    if (ready)
-      ready = WriteExistingAt(group->agent_dir_.get(), "pids.max", std::to_string(kAgentPids));
-    if (ready)
-      ready = WriteExistingAt(group->dir_.get(), "cgroup.max.descendants",
-                              std::to_string(kMaxSandboxDescendants));
-    if (!ready) group = std::move(ready).error();
+  std::vector<std::string> made;
+  Status ready = MakeGroups(described, &made);
+  auto group = ready ? OpenExisting(id) : Result<SandboxGroup>(std::move(ready).error());
+  if (group) {
+    ready = SetUp(*group);
+    if (ready) return group;
+    group = std::move(ready).error();
   }
-  if (group) return group;
-  if (auto half = OpenExisting(id)) IgnoreError(half->Remove(), "recovery removes what is left");
+  // Only what this call made: what was there before may be somebody's.
+  for (auto path = made.rbegin(); path != made.rend(); ++path)
+    IgnoreError(RemoveGroup(*path), "recovery removes what is left");
   return group;
 }
 
@@ -196,9 +230,9 @@ Result<UniqueFd> Tree::CreateSpawnerLeaf() const {
   const std::string parent = layout_.v2_root + parent_;
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ChildGroups(parent));
   for (const std::string& name : names)  // those of spawn servers that are gone
-    if (name.starts_with("spawner-"))
+    if (name.starts_with(kSpawnerPrefix))
       IgnoreError(RemoveGroup(parent + "/" + name), "busy while its server lives");
-  const std::string path = parent + "/spawner-" + RandomBase32(8);
+  const std::string path = parent + "/" + kSpawnerPrefix + RandomBase32(8);
   RETURN_IF_ERROR(MakeGroup(path));
   return hutch::Open(path, O_RDONLY | O_DIRECTORY);
 }
@@ -208,32 +242,12 @@ Status Tree::RemoveParents() const {
   for (const auto& [controller, root] : layout_.v1_roots) roots.push_back(root);
   for (const std::string& root : roots) {
     const std::string parent = root + parent_;
-    if (!PathExists(parent)) continue;
-    ASSIGN_OR_RETURN(const std::vector<std::string> names, ChildGroups(parent));
-    for (const std::string& name : names) RETURN_IF_ERROR(RemoveGroup(parent + "/" + name));
+    const auto names = ChildGroups(parent);
+    if (!names) continue;  // gone: two controllers of one hierarchy, or a second call
+    for (const std::string& name : *names) RETURN_IF_ERROR(RemoveGroup(parent + "/" + name));
     RETURN_IF_ERROR(RemoveGroup(parent));
   }
   return OkStatus();
-}
-
-Status SandboxGroup::Remove() {
-  if (PathExists(path_ + "/work")) {
-    ASSIGN_OR_RETURN(const std::vector<std::string> names, ChildGroups(path_ + "/work"));
-    for (const std::string& name : names) RETURN_IF_ERROR(RemoveGroup(path_ + "/work/" + name));
-  }
-  for (const char* name : {"/work", "/agent", ""}) RETURN_IF_ERROR(RemoveGroup(path_ + name));
-  for (const V1Group& v1 : v1_) RETURN_IF_ERROR(RemoveGroup(v1.path));
-  return OkStatus();
-}
-
-Status ProcessGroup::Remove() {
-  RETURN_IF_ERROR(RemoveGroup(path_));
-  dir_.reset();
-  return OkStatus();
-}
-
-Result<std::vector<std::string>> SandboxGroup::ListProcesses() const {
-  return ChildGroups(path_ + "/work");
 }
 
 }  // namespace hutch::cgroups

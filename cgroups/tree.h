@@ -1,7 +1,7 @@
 // The cgroup subtree that belongs to hutchd, and in it one group per sandbox:
 //
-//   <parent>/daemon                 hutchd itself (v2, only when <parent> is its own delegated
-//   cgroup) <parent>/spawner-*              the spawn server, alone, never killed
+//   <parent>/daemon                 hutchd itself, only when <parent> is its own delegated cgroup
+//   <parent>/spawner-*              the spawn server, alone, never killed
 //   <parent>/sandboxes/<id>/agent   PID 1 of the sandbox, alone
 //   <parent>/sandboxes/<id>/work    limits of the tenant; one child per process: work/<process>
 //
@@ -21,38 +21,13 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "cgroups/layout.h"
+#include "cgroups/stats.h"
 #include "oci/runtime_spec.h"
 
 namespace hutch::cgroups {
 
-enum class Mode { kV2, kHybrid };
-const char* ModeName(Mode mode);  // "v2", "hybrid"
-
-// Where the hierarchies are. Found once; a parameter so that tests can pass directories.
-struct Layout {
-  Mode mode = Mode::kV2;
-  std::string v2_root;  // mount point of the cgroup2 tree, "/sys/fs/cgroup"
-  std::vector<std::pair<std::string, std::string>>
-      v1_roots;  // controller -> mount point, kHybrid only: memory, pids, cpu
-};
-// From /proc/self/mountinfo. kUnsupported names what is missing (no cgroup2 mount; a needed
-// controller nowhere).
-Result<Layout> DetectLayout();
-
-struct MemoryEvents {
-  uint64_t oom_kill = 0;  // processes killed because this group's or an ancestor's limit was hit
-  uint64_t oom = 0;
-  uint64_t limit_hits = 0;  // memory.events max / v1 failcnt
-};
-
-struct Stats {
-  std::optional<uint64_t> memory_current_bytes, memory_peak_bytes;
-  std::optional<uint64_t> cpu_usage_us, cpu_user_us, cpu_system_us, throttled_us;
-  std::optional<uint64_t> pids_current, pids_peak;
-  std::optional<uint64_t> io_read_bytes, io_write_bytes;
-  MemoryEvents memory_events;
-  uint64_t pids_limit_hits = 0;  // forks refused (pids.events max)
-};
+struct Controller;
 
 // One process's group, work/<name>. Owned by its creator; the directory outlives the value: call
 // Remove.
@@ -60,14 +35,12 @@ class ProcessGroup {
  public:
   ProcessGroup() = default;
   const std::string& name() const { return name_; }
-  int fd() const {
-    return dir_.get();
-  }  // O_RDONLY | O_DIRECTORY of the v2 directory, for CLONE_INTO_CGROUP
+  int fd() const { return dir_.get(); }  // O_DIRECTORY of the v2 group, for CLONE_INTO_CGROUP
   bool valid() const { return dir_.valid(); }
   Status Kill() const;  // cgroup.kill: the group and everything below; single-use afterwards
-  Result<bool> Populated() const;  // cgroup.events
-  // Statistics of this process (kV2), or only what the v2 tree knows (kHybrid: use
-  // SandboxGroup::ReadStats).
+  Result<bool> Populated() const;  // cgroup.events; kNotFound when the group is gone
+  // Statistics of this process. kHybrid: CPU time only, the rest is known per sandbox. Refused
+  // forks are counted where the limit is: SandboxGroup::ReadStats.
   Stats ReadStats() const;
   // A descriptor of cgroup.events: POLLPRI on change (the kernel may delay it by some 10 ms).
   Result<UniqueFd> OpenEvents() const;
@@ -94,17 +67,21 @@ class SandboxGroup {
   // kHybrid: cgroup.procs of each v1 group, for PID 1 to write "0" to before it forks (5 to 15 ms
   // on an idle host). Empty on kV2.
   Result<std::vector<UniqueFd>> OpenAttachFiles() const;
-  // Writes every limit that is set. The error names file and value. No limit is silently skipped:
-  // kUnsupported names the missing controller. kInvalidArgument where the kernel would refuse the
-  // value.
+  // Writes every limit that is set; call it again to change them. The error names file and value.
+  // No limit is silently skipped: kUnsupported names the missing controller. kInvalidArgument where
+  // the kernel would refuse a value, before anything is written. kBadState for a memory limit below
+  // what is in use and cannot be reclaimed: the kernel would obey by killing at once.
   Status ApplyLimits(const oci::LinuxResources& resources) const;
-  Result<ProcessGroup> CreateProcess(
-      const std::string& name) const;  // mkdir work/<name>, memory.oom.group=1
-  Result<ProcessGroup> OpenProcess(const std::string& name) const;  // after a restart of the daemon
+  // mkdir work/<name>, memory.oom.group=1. kExists for a name that was not removed yet (a killed
+  // group cannot be used again), kLimit past kMaxSandboxDescendants.
+  Result<ProcessGroup> CreateProcess(const std::string& name) const;
+  Result<ProcessGroup> OpenProcess(const std::string& name) const;  // after a restart; kNotFound
   Result<std::vector<std::string>> ListProcesses() const;           // names of work/*
   Result<std::vector<pid_t>> AgentPids() const;                     // agent/cgroup.procs
-  Stats ReadStats() const;  // of work/ as a whole, kHybrid: of the v1 groups
-  Status Freeze() const;
+  // Of work/ as a whole. kHybrid: memory, pids and io are of the v1 groups, which hold the agent
+  // too.
+  Stats ReadStats() const;
+  Status Freeze() const;  // agent and all
   Status Thaw() const;
   Result<bool> Frozen() const;
   Status Kill() const;  // cgroup.kill on the whole sandbox; "already gone" is success
@@ -114,10 +91,14 @@ class SandboxGroup {
 
  private:
   friend class Tree;
-  struct V1Group {
-    std::string controller, path;
-    UniqueFd dir;
+  struct V1Group {  // one for each hierarchy
+    std::string path;
+    UniqueFd dir;  // not valid when the group is not there
+    std::vector<std::string> controllers;
   };
+  Status CheckLimits(const oci::LinuxResources& resources) const;
+  Status ApplyLimit(const Controller& controller, const oci::LinuxResources& resources) const;
+  uint64_t RefusedForksOfProcesses() const;
   std::string id_;
   std::string path_;  // of the v2 directory
   std::vector<V1Group> v1_;
@@ -144,11 +125,10 @@ class Tree {
   Mode mode() const { return layout_.mode; }
   const Layout& layout() const { return layout_; }
   const std::string& parent() const { return parent_; }
-  const std::vector<std::string>& controllers() const {
-    return controllers_;
-  }  // that limits can use
+  // That limits can use: memory, pids, cpu, and io where the host has it.
+  const std::vector<std::string>& controllers() const { return controllers_; }
 
-  // mkdir of every group of the sandbox. kExists if any is there already.
+  // mkdir of every group of the sandbox. kExists if any is there already: Remove it first.
   Result<SandboxGroup> Create(const std::string& id) const;
   // Whatever of it is left, in any hierarchy. kNotFound when nothing is.
   Result<SandboxGroup> OpenExisting(const std::string& id) const;
@@ -160,11 +140,13 @@ class Tree {
   Status RemoveParents() const;
 
  private:
-  Layout layout_;
   std::string GroupPath(const std::string& root, const std::string& id) const;
   Result<SandboxGroup> Describe(const std::string& id) const;
-  Status EnableControllers();
+  Status MakeGroups(const SandboxGroup& group, std::vector<std::string>* made) const;
+  Status SetUp(const SandboxGroup& group) const;
+  Status EnableControllers(bool from_root);
 
+  Layout layout_;
   std::string parent_;
   std::vector<std::string> controllers_;
 };

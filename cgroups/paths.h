@@ -1,0 +1,24 @@
+// Making, listing and removing groups by path. Of this folder only.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace hutch::cgroups {
+
+inline constexpr mode_t kGroupMode = 0755;
+
+bool IsGroupName(std::string_view name);  // one path component that does not begin with a dot
+Error MakeError(int sys, const std::string& path);  // of a mkdir: kExists, kLimit (cgroup.max.*)
+Status MakeGroup(const std::string& path);
+// rmdir(2). "Already gone" is success; kBadState while something lives in it or below.
+Status RemoveGroup(const std::string& path);
+// Names of the groups in a group, sorted; kNotFound.
+Result<std::vector<std::string>> ChildGroups(const std::string& path);
+
+}  // namespace hutch::cgroups
