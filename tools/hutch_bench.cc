@@ -149,6 +149,7 @@ Surroundings Describe(const BenchOptions& options, const std::string& rootfs) {
   host.kernel = std::string("Linux ") + name.release;
   host.cpu = CpuModel();
   host.cpus = std::thread::hardware_concurrency();
+  if (::getloadavg(&host.load, 1) != 1) host.load = 0;
   host.date = FormatRfc3339(std::chrono::system_clock::now()).substr(0, 10);
   host.rootfs = !options.rootfs.empty()         ? rootfs
                 : !options.image_layout.empty() ? options.image_layout

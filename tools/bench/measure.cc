@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <latch>
+#include <optional>
 #include <thread>
 
 #include "tools/bench/clock.h"
@@ -25,7 +26,7 @@ const CaseRow kCases[] = {
 struct BurstRound {
   std::vector<double> samples;
   double per_second = 0;
-  std::string failed;
+  std::optional<Error> failed;
 };
 
 // One thread each, started before the clock runs; each times its own command.
@@ -49,7 +50,7 @@ BurstRound RunBurst(const CaseRow& row, size_t count, Contestant* contestant) {
     if (result)
       round.samples.push_back(*result);
     else
-      round.failed = result.error().what;
+      round.failed = result.error();
   }
   round.per_second = static_cast<double>(round.samples.size()) / wall_ms * 1000;
   return round;
@@ -101,9 +102,11 @@ class CaseRun {
   }
   void TakeBurst(size_t turn, bool keep) {
     const BurstRound round = RunBurst(row_, plan_.burst, entrants_[turn].contestant.get());
-    if (!round.failed.empty())
+    if (round.failed && round.failed->code == Code::kUnsupported)
+      return Fail(turn, round.failed->what);
+    if (round.failed)
       return Fail(turn, std::to_string(plan_.burst - round.samples.size()) + " of " +
-                            std::to_string(plan_.burst) + " failed: " + round.failed);
+                            std::to_string(plan_.burst) + " failed: " + round.failed->what);
     if (!keep) return;
     auto& samples = result_.entries[turn].samples;
     samples.insert(samples.end(), round.samples.begin(), round.samples.end());

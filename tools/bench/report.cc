@@ -38,12 +38,14 @@ std::string CaseTable(const CaseResult& result, Colours colours) {
   Table table(columns);
   const double bwrap = MedianOf(result, "bwrap"), plain = MedianOf(result, "plain fork+exec");
   std::string absent;
+  bool measured = false;
   for (const Entry& entry : result.entries) {
     if (entry.samples.empty()) {
       absent.append("  ").append(entry.contestant).append(": ");
       absent.append(Printable(entry.reason)).append("\n");
       continue;
     }
+    measured = true;
     const Summary s = Summarize(entry.samples);
     std::vector<Cell> row = {entry.contestant};
     for (const double value : {s.min, s.p50, s.p95, s.p99, s.mean})
@@ -53,7 +55,7 @@ std::string CaseTable(const CaseResult& result, Colours colours) {
     if (IsBurst(result)) row.emplace_back(Fixed(entry.per_second, 0));
     table.Add(std::move(row));
   }
-  return table.Render(colours) + absent;
+  return (measured ? table.Render(colours) : "") + absent;
 }
 
 }  // namespace
@@ -79,6 +81,9 @@ std::string RenderText(const Surroundings& host, const Plan& plan,
   std::string text = "host: " + host.kernel + ", " + std::to_string(host.cpus) + " x " + host.cpu +
                      ", " + host.date + "\nroot file system: " + host.rootfs +
                      "\nhutch: " + host.hutch + "\n";
+  if (host.load > host.cpus / 2.0)
+    text += "the host is busy (load " + Fixed(host.load, 1) +
+            "): every figure is worse than it need be, the smallest ones most\n";
   if (!host.pools_off.empty()) text += "hutch (pools off): " + host.pools_off + "\n";
   text += "runs: " + std::to_string(plan.runs) + " in turn, " + std::to_string(plan.pause_ms) +
           " ms apart, after " + std::to_string(plan.warmup) + " for warming up; bursts of " +
@@ -116,6 +121,7 @@ Json RenderJson(const Surroundings& host, const Plan& plan,
             {"cpu", host.cpu},
             {"cpus", host.cpus},
             {"date", host.date},
+            {"load_average", host.load},
             {"rootfs", host.rootfs},
             {"hutch", host.hutch},
             {"hutch_pools_off", host.pools_off}}},

@@ -13,6 +13,7 @@ namespace hutch::tools {
 struct Surroundings {
   std::string kernel, cpu, date, rootfs;
   unsigned cpus = 0;
+  double load = 0;        // average of the last minute, at the start
   std::string hutch;      // "0.1.0, pools on (8 blanks ready)", or why there is none
   std::string pools_off;  // of the second daemon; empty without one
 };
