@@ -1,22 +1,20 @@
 #include "rootfs/catalog.h"
 
-#include <fcntl.h>
-#include <openssl/evp.h>
-#include <spawn.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <deque>
-#include <memory>
+#include <functional>
 
 #include "base/file.h"
 #include "base/text.h"
 #include "oci/json.h"
-#include "rootfs/image_source.h"
+#include "rootfs/child_program.h"
+#include "rootfs/layout_writer.h"
+#include "rootfs/limits.h"
+#include "rootfs/store.h"
 
 namespace hutch::rootfs {
 namespace {
@@ -35,11 +33,6 @@ constexpr std::array<const char*, 8> kStages = {"running apt-get update",
                                                 "cleaning package lists",
                                                 "creating tarball",
                                                 "done"};
-#if defined(__x86_64__)
-constexpr char kArchitecture[] = "amd64";
-#elif defined(__aarch64__)
-constexpr char kArchitecture[] = "arm64";
-#endif
 
 // The account every process has unless asked otherwise, the places it works in, and none of the
 // host's package sources.
@@ -60,18 +53,34 @@ bool IsPackageName(const std::string& name) {
          name[0] != '-';
 }
 
+// Starts a program that people use on the command line, its output and errors in one pipe.
+struct Tool {
+  ChildProgram program;
+  UniqueFd output;
+};
+Result<Tool> StartTool(const std::vector<std::string>& args, const std::string& work_dir) {
+  ASSIGN_OR_RETURN(Pipe pipe, MakePipe());
+  ASSIGN_OR_RETURN(ChildProgram program,
+                   ChildProgram::Start(
+                       {.path = args[0],
+                        .args = args,
+                        .env = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                                "LC_ALL=C.UTF-8", "HOME=/root", "TMPDIR=" + work_dir,
+                                std::string("SOURCE_DATE_EPOCH=") + kSourceDateEpoch},
+                        .fds = {-1, pipe.write.get(), pipe.write.get()}}));
+  return Tool{std::move(program), std::move(pipe.read)};
+}
+
 // What apt on this host is told about fetching: proxies, certificates, clocks.
-Status WriteAptOptions(const std::string& path) {
-  std::unique_ptr<FILE, int (*)(FILE*)> dump(::popen("apt-config dump Acquire 2>/dev/null", "re"),
-                                             ::pclose);
-  if (!dump) return SysError(errno, "run apt-config");
+Status WriteAptOptions(const std::string& path, const std::string& work_dir) {
+  ASSIGN_OR_RETURN(Tool tool, StartTool({"apt-config", "dump", "Acquire"}, work_dir));
+  ASSIGN_OR_RETURN(const std::string dump, ReadAll(tool.output.get(), kMaxDocumentBytes));
+  ASSIGN_OR_RETURN(const int code, tool.program.Wait());
+  if (code != 0) return Error{.code = Code::kUnavailable, .what = "apt-config failed"};
   std::string options;
-  char line[4096];
-  while (std::fgets(line, sizeof line, dump.get()) != nullptr) {
-    const std::string_view text(line);
+  for (const std::string& line : Split(dump, '\n'))
     for (const char* prefix : {"Acquire::http::", "Acquire::https::", "Acquire::Check-"})
-      if (text.starts_with(prefix)) options += text;
-  }
+      if (line.starts_with(prefix)) options += line + "\n";
   return WriteFileAtomic(path, options, Durability::kMemory);
 }
 
@@ -89,40 +98,6 @@ Result<std::vector<std::string>> HostSources() {
   return sources;
 }
 
-struct Child {
-  pid_t pid;
-  UniqueFd output;
-};
-
-Result<Child> StartMmdebstrap(const std::vector<std::string>& args, const std::string& work_dir) {
-  ASSIGN_OR_RETURN(Pipe pipe, MakePipe());
-  posix_spawn_file_actions_t actions;
-  if (::posix_spawn_file_actions_init(&actions) != 0)
-    return Error{.code = Code::kInternal, .what = "posix_spawn setup"};
-  ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, pipe.write.get(), 1);
-  ::posix_spawn_file_actions_adddup2(&actions, pipe.write.get(), 2);
-  ::posix_spawn_file_actions_addclosefrom_np(&actions, 3);
-  std::vector<std::string> words = args;
-  std::vector<std::string> env = {
-      "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8",
-      "HOME=/root", "TMPDIR=" + work_dir, std::string("SOURCE_DATE_EPOCH=") + kSourceDateEpoch};
-  std::vector<char*> argv, envp;
-  for (std::string& word : words) argv.push_back(word.data());
-  for (std::string& entry : env) envp.push_back(entry.data());
-  argv.push_back(nullptr);
-  envp.push_back(nullptr);
-  pid_t pid = 0;
-  const int err = ::posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), envp.data());
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (err == ENOENT)
-    return Error{.code = Code::kUnavailable,
-                 .what = "mmdebstrap is not installed",
-                 .hint = "apt-get install mmdebstrap"};
-  if (err != 0) return SysError(err, "start mmdebstrap");
-  return Child{pid, std::move(pipe.read)};
-}
-
 void TellStage(const std::string& line, const std::string& name, const ProgressFn& progress) {
   if (!progress || !line.starts_with("I: ")) return;
   for (size_t i = 0; i < kStages.size(); ++i)
@@ -130,40 +105,50 @@ void TellStage(const std::string& line, const std::string& name, const ProgressF
       progress({"bootstrap", name + ": " + kStages[i], i + 1, kStages.size()});
 }
 
+// Calls `take` with each line of the output as it comes.
+Status ForEachLine(int fd, const std::function<void(const std::string&)>& take) {
+  constexpr size_t kMaxLineBytes = 4096;
+  std::string line;
+  char block[4096];
+  while (true) {
+    struct pollfd wait = {fd, POLLIN, 0};
+    const int ready = ::poll(&wait, 1, static_cast<int>(kMaxBootstrapSeconds) * 1000);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return Error{.code = Code::kUnavailable, .what = "mmdebstrap is silent"};
+    const ssize_t n = ::read(fd, block, sizeof block);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return SysError(errno, "read");
+    if (n == 0) return OkStatus();
+    for (const char c : std::string_view(block, static_cast<size_t>(n))) {
+      if (c != '\n' && c != '\r' && line.size() < kMaxLineBytes) {
+        line += c;
+        continue;
+      }
+      if (!line.empty()) take(line);
+      line.clear();
+    }
+  }
+}
+
 Status RunMmdebstrap(const CatalogEntry& entry, const std::vector<std::string>& args,
                      const std::string& work_dir, const ProgressFn& progress) {
-  ASSIGN_OR_RETURN(const Child child, StartMmdebstrap(args, work_dir));
+  auto tool = StartTool(args, work_dir);
+  if (!tool && tool.error().code == Code::kNotFound)
+    return Error{.code = Code::kUnavailable,
+                 .what = "mmdebstrap is not installed",
+                 .hint = "apt-get install mmdebstrap"};
+  if (!tool) return std::move(tool).error();
   std::deque<std::string> tail;
-  std::unique_ptr<FILE, int (*)(FILE*)> output(::fdopen(::dup(child.output.get()), "r"), ::fclose);
-  char buffer[4096];
-  while (output && std::fgets(buffer, sizeof buffer, output.get()) != nullptr) {
-    tail.emplace_back(Trim(buffer));
+  RETURN_IF_ERROR(ForEachLine(tool->output.get(), [&](const std::string& line) {
+    tail.emplace_back(line);
     if (tail.size() > kTailLines) tail.pop_front();
-    TellStage(tail.back(), entry.name, progress);
-  }
-  int status = 0;
-  while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) continue;
-  if (status == 0) return OkStatus();
+    TellStage(line, entry.name, progress);
+  }));
+  ASSIGN_OR_RETURN(const int code, tool->program.Wait());
+  if (code == 0) return OkStatus();
   return Error{.code = Code::kUnavailable,
                .what = "mmdebstrap failed: " + Join({tail.begin(), tail.end()}, " | "),
                .hint = "does apt-get update work on this host?"};
-}
-
-Result<std::string> HashFile(const std::string& path, uint64_t* size) {
-  ASSIGN_OR_RETURN(const UniqueFd fd, Open(path, O_RDONLY));
-  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(),
-                                                                   EVP_MD_CTX_free);
-  CHECK(context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1);
-  std::vector<char> buffer(1 << 20);
-  for (ssize_t n; (n = ::read(fd.get(), buffer.data(), buffer.size())) != 0;) {
-    if (n < 0) return SysError(errno, "read " + path);
-    *size += static_cast<uint64_t>(n);
-    EVP_DigestUpdate(context.get(), buffer.data(), static_cast<size_t>(n));
-  }
-  unsigned char out[EVP_MAX_MD_SIZE];
-  unsigned length = 0;
-  EVP_DigestFinal_ex(context.get(), out, &length);
-  return "sha256:" + HexEncode({reinterpret_cast<const char*>(out), length});
 }
 
 }  // namespace
@@ -224,51 +209,6 @@ std::vector<std::string> MmdebstrapArgs(const CatalogEntry& entry, const std::st
   return args;
 }
 
-Status WriteLayout(const CatalogEntry& entry, const std::string& layer_path,
-                   const std::string& layout_dir) {
-  const std::string blobs = layout_dir + "/blobs/sha256";
-  RETURN_IF_ERROR(MakeDirectories(blobs, 0700));
-  uint64_t layer_size = 0;
-  ASSIGN_OR_RETURN(const std::string diff_id, HashFile(layer_path, &layer_size));
-  const auto blob_path = [&](const std::string& digest) { return blobs + "/" + digest.substr(7); };
-  if (::rename(layer_path.c_str(), blob_path(diff_id).c_str()) != 0)
-    return SysError(errno, "rename " + layer_path);
-  const auto put = [&](const oci::Json& json, const char* type, oci::Json* descriptor) {
-    const std::string bytes = oci::PrintJson(json);
-    *descriptor = {{"mediaType", type}, {"digest", Sha256(bytes)}, {"size", bytes.size()}};
-    return WriteFileAtomic(blob_path(Sha256(bytes)), bytes, Durability::kMemory);
-  };
-  oci::Json config, manifest;
-  RETURN_IF_ERROR(put({{"created", kCreated},
-                       {"architecture", kArchitecture},
-                       {"os", "linux"},
-                       {"config",
-                        {{"Env", entry.env},
-                         {"Cmd", entry.cmd},
-                         {"User", entry.user},
-                         {"WorkingDir", entry.working_dir},
-                         {"Labels",
-                          {{"org.opencontainers.image.title", entry.name},
-                           {"org.opencontainers.image.description", entry.description}}}}},
-                       {"rootfs", {{"type", "layers"}, {"diff_ids", {diff_id}}}}},
-                      "application/vnd.oci.image.config.v1+json", &config));
-  const oci::Json layer = {{"mediaType", "application/vnd.oci.image.layer.v1.tar"},
-                           {"digest", diff_id},
-                           {"size", layer_size}};
-  RETURN_IF_ERROR(put({{"schemaVersion", 2},
-                       {"mediaType", "application/vnd.oci.image.manifest.v1+json"},
-                       {"config", config},
-                       {"layers", oci::Json::array({layer})}},
-                      "application/vnd.oci.image.manifest.v1+json", &manifest));
-  manifest["annotations"] = {{"org.opencontainers.image.ref.name", entry.name}};
-  RETURN_IF_ERROR(WriteFileAtomic(
-      layout_dir + "/index.json",
-      oci::PrintJson({{"schemaVersion", 2}, {"manifests", oci::Json::array({manifest})}}),
-      Durability::kMemory));
-  return WriteFileAtomic(layout_dir + "/oci-layout", "{\"imageLayoutVersion\":\"1.0.0\"}",
-                         Durability::kMemory);
-}
-
 Result<Image> BuildCatalogImage(Store& store, const std::string& name, const std::string& work_dir,
                                 const ProgressFn& progress) {
   const auto& texts = CatalogTexts();
@@ -284,10 +224,17 @@ Result<Image> BuildCatalogImage(Store& store, const std::string& name, const std
   ASSIGN_OR_RETURN(const std::vector<std::string> sources, HostSources());
   const std::string apt_options = work_dir + "/apt.conf", layer = work_dir + "/layer.tar",
                     layout = work_dir + "/layout";
-  RETURN_IF_ERROR(WriteAptOptions(apt_options));
+  RETURN_IF_ERROR(WriteAptOptions(apt_options, work_dir));
   RETURN_IF_ERROR(
       RunMmdebstrap(entry, MmdebstrapArgs(entry, layer, sources, apt_options), work_dir, progress));
-  RETURN_IF_ERROR(WriteLayout(entry, layer, layout));
+  RETURN_IF_ERROR(WriteLayout({.name = entry.name,
+                               .description = entry.description,
+                               .user = entry.user,
+                               .working_dir = entry.working_dir,
+                               .created = kCreated,
+                               .env = entry.env,
+                               .cmd = entry.cmd},
+                              layer, layout));
   return store.Import(layout, name + ":latest", progress);
 }
 

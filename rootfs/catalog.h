@@ -1,4 +1,4 @@
-// The catalog's entries, and the OCI layout that is written from what mmdebstrap makes.
+// The catalog's entries: what there is to be built, and how mmdebstrap is asked for it.
 #pragma once
 
 #include <string>
@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "rootfs/store.h"
 
 namespace hutch::rootfs {
 
@@ -28,10 +27,5 @@ Result<CatalogEntry> ParseCatalogEntry(std::string_view name, std::string_view j
 std::vector<std::string> MmdebstrapArgs(const CatalogEntry& entry, const std::string& target,
                                         const std::vector<std::string>& sources,
                                         const std::string& apt_options);
-
-// Moves the tar at `layer_path` into a new OCI layout at `layout_dir`, with one layer and a config
-// from the entry.
-Status WriteLayout(const CatalogEntry& entry, const std::string& layer_path,
-                   const std::string& layout_dir);
 
 }  // namespace hutch::rootfs

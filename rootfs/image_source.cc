@@ -1,14 +1,10 @@
 #include "rootfs/image_source.h"
 
-#include <fcntl.h>
-#include <openssl/evp.h>
-
 #include <algorithm>
 
-#include "base/file.h"
-#include "base/rooted_path.h"
 #include "base/text.h"
 #include "oci/json.h"
+#include "rootfs/digest.h"
 #include "rootfs/limits.h"
 
 namespace hutch::rootfs {
@@ -19,6 +15,7 @@ constexpr char kArchitecture[] = "amd64";
 #elif defined(__aarch64__)
 constexpr char kArchitecture[] = "arm64";
 #endif
+constexpr char kOs[] = "linux";
 constexpr char kRefName[] = "org.opencontainers.image.ref.name";
 constexpr char kContainerdName[] = "io.containerd.image.name";
 constexpr int kMaxIndexDepth = 4;
@@ -27,35 +24,27 @@ Error Corrupt(const std::string& digest, const std::string& why) {
   return Error{.code = Code::kCorrupt, .what = digest + ": " + why};
 }
 
-Result<std::string> ReadSourceFile(int root_fd, const std::string& file) {
-  ASSIGN_OR_RETURN(const UniqueFd fd, OpenSourceFile(root_fd, file));
-  auto bytes = ReadAll(fd.get(), kMaxDocumentBytes);
-  if (bytes) return bytes;
-  Error error = std::move(bytes).error();
-  error.what = file + ": " + error.what;
-  return error;
+Error Invalid(std::string what) {
+  return Error{.code = Code::kInvalidArgument, .what = std::move(what)};
 }
 
-std::string BlobPath(const std::string& digest) {
-  const size_t colon = digest.find(':');
-  return "blobs/" + digest.substr(0, colon) + "/" + digest.substr(colon + 1);
+Result<std::string> BlobPath(const std::string& digest) {
+  ASSIGN_OR_RETURN(const std::string hex, HexOf(digest));
+  return "blobs/sha256/" + hex;
 }
 
 // A document by its descriptor: size and digest over exactly these bytes.
-Result<std::string> ReadBlob(int root_fd, const oci::Descriptor& d) {
-  if (!d.digest.starts_with("sha256:"))
-    return Error{.code = Code::kUnsupported,
-                 .what = d.digest + ": only sha256 digests are supported"};
-  auto bytes = ReadSourceFile(root_fd, BlobPath(d.digest));
+Result<std::string> ReadBlob(const SourceFiles& files, const oci::Descriptor& d) {
+  ASSIGN_OR_RETURN(const std::string path, BlobPath(d.digest));
+  auto bytes = files.ReadDocument(path);
   if (!bytes) {
-    if (bytes.error().code == Code::kNotFound)
-      return Corrupt(d.digest, "the image does not contain it");
-    return bytes;
+    if (bytes.error().code != Code::kNotFound) return bytes;
+    return Corrupt(d.digest, "the image does not contain it");
   }
   if (d.size != bytes->size())
     return Corrupt(
         d.digest, "has " + std::to_string(bytes->size()) + " bytes, not " + std::to_string(d.size));
-  if (Sha256(*bytes) != d.digest) return Corrupt(d.digest, "its bytes do not match");
+  if (DigestOf(*bytes) != d.digest) return Corrupt(d.digest, "its bytes do not match");
   return bytes;
 }
 
@@ -63,131 +52,216 @@ bool IsIndexType(const std::string& type) {
   return type.ends_with(".image.index.v1+json") || type.ends_with(".manifest.list.v2+json");
 }
 
+// As annotated, normal; empty for none. A tag alone ("latest") says nothing.
 std::string NameOf(const oci::Descriptor& d) {
-  for (const char* key : {kContainerdName, kRefName})
-    if (const auto it = d.annotations.find(key); it != d.annotations.end()) return it->second;
+  for (const char* key : {kContainerdName, kRefName}) {
+    const auto it = d.annotations.find(key);
+    if (it == d.annotations.end()) continue;
+    const auto name = NormalReference(it->second);
+    const bool tag_alone = it->second.find_first_of(":/") == std::string::npos && key == kRefName;
+    if (name && !tag_alone) return *name;
+  }
   return "";
 }
 
-// One manifest of an index: the only one, or the first for this machine.
-Result<oci::Descriptor> Choose(const oci::Index& index) {
-  if (index.manifests.size() == 1) return index.manifests[0];
-  std::string platforms;
-  for (const oci::Descriptor& d : index.manifests) {
-    if (d.architecture == kArchitecture && (d.os.empty() || d.os == "linux")) return d;
-    platforms += (platforms.empty() ? "" : ", ") +
-                 (d.architecture.empty() ? "unnamed" : d.os + "/" + d.architecture);
-  }
-  return Error{.code = Code::kNotFound,
-               .what = std::string("the image has no manifest for linux/") + kArchitecture +
-                       " (it has: " + platforms + ")"};
+std::string TagOf(const oci::Descriptor& d) {
+  const auto it = d.annotations.find(kRefName);
+  return it == d.annotations.end() ? "" : it->second;
 }
 
-Status CheckLayers(const ImageSource& source) {
-  if (source.layers.empty())
-    return Error{.code = Code::kInvalidArgument, .what = "an image without layers"};
-  if (source.layers.size() != source.parsed_config.diff_ids.size())
-    return Corrupt(source.config_digest, "lists another number of layers than the manifest");
-  return OkStatus();
+bool IsForThisMachine(const std::string& os, const std::string& architecture) {
+  return (architecture.empty() || architecture == kArchitecture) && (os.empty() || os == kOs);
 }
 
-Result<ImageSource> ReadLayout(int root_fd) {
-  ImageSource source;
-  ASSIGN_OR_RETURN(std::string text, ReadSourceFile(root_fd, "index.json"));
-  oci::Descriptor chosen;
-  for (int depth = 0;; ++depth) {
-    if (depth == kMaxIndexDepth)
-      return Error{.code = Code::kInvalidArgument, .what = "indexes nested too deep"};
-    ASSIGN_OR_RETURN(const oci::Index index, oci::ParseIndex(text));
-    if (index.manifests.empty())
-      return Error{.code = Code::kNotFound, .what = "index.json lists no image"};
-    ASSIGN_OR_RETURN(chosen, Choose(index));
-    if (source.reference.empty()) source.reference = NameOf(chosen);
-    ASSIGN_OR_RETURN(text, ReadBlob(root_fd, chosen));
-    if (!IsIndexType(chosen.media_type)) break;
+// Those of the wanted name where there are any, else all.
+std::vector<oci::Descriptor> Named(const oci::Index& index, const std::string& wanted) {
+  if (wanted.empty()) return index.manifests;
+  std::vector<oci::Descriptor> named;
+  for (const oci::Descriptor& d : index.manifests)
+    if (NameOf(d) == wanted || (!TagOf(d).empty() && wanted.ends_with(":" + TagOf(d))))
+      named.push_back(d);
+  return named.empty() ? index.manifests : named;
+}
+
+// One manifest of an index: the one for this machine.
+Result<oci::Descriptor> Choose(const oci::Index& index, const std::string& wanted) {
+  const std::vector<oci::Descriptor> candidates = Named(index, wanted);
+  std::vector<oci::Descriptor> fit;
+  std::string all;
+  for (const oci::Descriptor& d : candidates) {
+    const std::string platform = d.architecture.empty() ? "unnamed" : d.os + "/" + d.architecture;
+    const std::string name = NameOf(d).empty() ? TagOf(d) : NameOf(d);
+    all += (all.empty() ? "" : ", ") + (name.empty() ? platform : name + " " + platform);
+    if (IsForThisMachine(d.os, d.architecture)) fit.push_back(d);
   }
-  ASSIGN_OR_RETURN(const oci::Manifest manifest, oci::ParseManifest(text));
-  source.manifest = std::move(text);
-  source.manifest_digest = chosen.digest;
-  source.config_digest = manifest.config.digest;
-  ASSIGN_OR_RETURN(source.config, ReadBlob(root_fd, manifest.config));
-  ASSIGN_OR_RETURN(source.parsed_config, oci::ParseImageConfig(source.config));
+  if (fit.empty())
+    return Error{.code = Code::kNotFound,
+                 .what = std::string("no manifest for ") + kOs + "/" + kArchitecture +
+                         " (there are: " + (all.empty() ? "none" : all) + ")"};
+  const bool one = std::all_of(fit.begin(), fit.end(), [&](const oci::Descriptor& d) {
+    return d.digest == fit[0].digest || !d.architecture.empty();
+  });
+  if (!one)
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "several images: " + all,
+                 .field = "reference",
+                 .hint = "give the name of one of them"};
+  return fit[0];
+}
+
+Status CheckImage(const ImageSource& source) {
+  const oci::ImageConfig& config = source.parsed_config;
+  if (source.layers.empty()) return Invalid("an image without layers");
+  if (source.layers.size() != config.diff_ids.size())
+    return Corrupt(source.config_digest, "lists " + std::to_string(config.diff_ids.size()) +
+                                             " layers, the manifest " +
+                                             std::to_string(source.layers.size()));
+  for (const std::string& diff_id : config.diff_ids) RETURN_IF_ERROR(HexOf(diff_id));
+  if (IsForThisMachine(config.os, config.architecture)) return OkStatus();
+  return Error{.code = Code::kUnsupported,
+               .what = "the image is for " + config.os + "/" + config.architecture +
+                       ", this machine is " + kOs + "/" + kArchitecture};
+}
+
+Status ReadLayers(const oci::Manifest& manifest, ImageSource* source) {
+  const std::vector<std::string>& diff_ids = source->parsed_config.diff_ids;
   for (size_t i = 0; i < manifest.layers.size(); ++i) {
     const oci::Descriptor& layer = manifest.layers[i];
     if (layer.media_type.find("nondistributable") != std::string::npos ||
         layer.media_type.find("foreign") != std::string::npos)
       return Error{.code = Code::kUnsupported,
                    .what = layer.digest + ": a layer that may not be distributed with its image"};
-    const bool known = i < source.parsed_config.diff_ids.size();
-    source.layers.push_back({known ? source.parsed_config.diff_ids[i] : "", layer.digest,
-                             layer.size, BlobPath(layer.digest)});
+    ASSIGN_OR_RETURN(std::string path, BlobPath(layer.digest));
+    source->layers.push_back(
+        {i < diff_ids.size() ? diff_ids[i] : "", layer.digest, layer.size, std::move(path)});
   }
-  RETURN_IF_ERROR(CheckLayers(source));
+  return CheckImage(*source);
+}
+
+Result<ImageSource> ReadLayout(const SourceFiles& files, std::string text,
+                               const std::string& reference) {
+  ImageSource source;
+  oci::Descriptor chosen;
+  for (int depth = 0;; ++depth) {
+    if (depth == kMaxIndexDepth) return Invalid("indexes nested too deep");
+    ASSIGN_OR_RETURN(const oci::Index index, oci::ParseIndex(text));
+    ASSIGN_OR_RETURN(chosen, Choose(index, depth == 0 ? reference : ""));
+    if (source.reference.empty()) source.reference = NameOf(chosen);
+    ASSIGN_OR_RETURN(text, ReadBlob(files, chosen));
+    if (!IsIndexType(chosen.media_type)) break;
+  }
+  ASSIGN_OR_RETURN(const oci::Manifest manifest, oci::ParseManifest(text));
+  if (!manifest.media_type.empty() && !chosen.media_type.empty() &&
+      manifest.media_type != chosen.media_type)
+    return Invalid(chosen.digest + ": calls itself " + manifest.media_type + ", the index " +
+                   chosen.media_type);
+  source.manifest = std::move(text);
+  source.manifest_digest = chosen.digest;
+  source.config_digest = manifest.config.digest;
+  ASSIGN_OR_RETURN(source.config, ReadBlob(files, manifest.config));
+  ASSIGN_OR_RETURN(source.parsed_config, oci::ParseImageConfig(source.config));
+  RETURN_IF_ERROR(ReadLayers(manifest, &source));
   return source;
 }
 
+struct DockerImage {
+  std::string config_file;
+  std::vector<std::string> tags, layer_files;
+};
+
 // manifest.json: [{"Config": file, "RepoTags": [..], "Layers": [files]}]
-Result<ImageSource> ReadDockerArchive(int root_fd) {
-  ASSIGN_OR_RETURN(const std::string text, ReadSourceFile(root_fd, "manifest.json"));
+Result<DockerImage> ParseDockerManifest(const std::string& text, const std::string& reference) {
   ASSIGN_OR_RETURN(const oci::Json json,
                    oci::ParseJson(text, {.max_bytes = kMaxDocumentBytes, .max_depth = 16}));
-  if (!json.is_array() || json.empty())
-    return Error{.code = Code::kInvalidArgument, .what = "manifest.json lists no image"};
-  std::string config_file;
-  std::vector<std::string> tags, files;
-  RETURN_IF_ERROR(oci::ObjectReader(json[0], "")
-                      .String("Config", &config_file, 4096)
-                      .Strings("RepoTags", &tags)
-                      .Strings("Layers", &files, 256)
-                      .Done(oci::ObjectReader::Unknown::kIgnore));
-  ImageSource source;
-  if (!tags.empty()) source.reference = tags[0];
-  ASSIGN_OR_RETURN(source.config, ReadSourceFile(root_fd, config_file));
-  source.config_digest = Sha256(source.config);
-  ASSIGN_OR_RETURN(source.parsed_config, oci::ParseImageConfig(source.config));
-  for (size_t i = 0; i < files.size(); ++i) {
-    const bool known = i < source.parsed_config.diff_ids.size();
-    source.layers.push_back({known ? source.parsed_config.diff_ids[i] : "", "", 0, files[i]});
+  if (!json.is_array() || json.empty()) return Invalid("manifest.json lists no image");
+  std::string all;
+  for (size_t i = 0; i < json.size(); ++i) {
+    DockerImage image;
+    RETURN_IF_ERROR(oci::ObjectReader(json[i], "[" + std::to_string(i) + "]")
+                        .String("Config", &image.config_file, 4096)
+                        .Strings("RepoTags", &image.tags)
+                        .Strings("Layers", &image.layer_files, 256)
+                        .Done(oci::ObjectReader::Unknown::kIgnore));
+    const bool named =
+        std::find(image.tags.begin(), image.tags.end(), reference) != image.tags.end();
+    if (json.size() == 1 || named) return image;
+    all += (all.empty() ? "" : ", ") + Join(image.tags, ", ");
   }
-  RETURN_IF_ERROR(CheckLayers(source));
+  return Error{.code = Code::kInvalidArgument,
+               .what = "several images: " + all,
+               .field = "reference",
+               .hint = "give the name of one of them"};
+}
+
+// Its own name is the only digest a docker-archive gives for a configuration.
+Status CheckConfigName(const std::string& file, const std::string& digest) {
+  constexpr size_t kHexDigits = 64;
+  std::string name = file.substr(file.rfind('/') + 1);
+  if (name.ends_with(".json")) name.resize(name.size() - 5);
+  const bool says = name.size() == kHexDigits && oci::ValidateDigest("sha256:" + name).has_value();
+  return !says || "sha256:" + name == digest ? OkStatus()
+                                             : Corrupt("sha256:" + name, "its bytes do not match");
+}
+
+Result<ImageSource> ReadDockerArchive(const SourceFiles& files, const std::string& text,
+                                      const std::string& reference) {
+  ASSIGN_OR_RETURN(const DockerImage image, ParseDockerManifest(text, reference));
+  ImageSource source;
+  if (!image.tags.empty()) {
+    const auto name = NormalReference(image.tags[0]);
+    if (name) source.reference = *name;
+  }
+  ASSIGN_OR_RETURN(source.config, files.ReadDocument(image.config_file));
+  source.config_digest = DigestOf(source.config);
+  RETURN_IF_ERROR(CheckConfigName(image.config_file, source.config_digest));
+  ASSIGN_OR_RETURN(source.parsed_config, oci::ParseImageConfig(source.config));
+  const std::vector<std::string>& diff_ids = source.parsed_config.diff_ids;
+  for (size_t i = 0; i < image.layer_files.size(); ++i)
+    source.layers.push_back({i < diff_ids.size() ? diff_ids[i] : "", "", 0, image.layer_files[i]});
+  RETURN_IF_ERROR(CheckImage(source));
   return source;
 }
 
 }  // namespace
 
-std::string Sha256(std::string_view bytes) {
-  unsigned char out[EVP_MAX_MD_SIZE];
-  unsigned size = 0;
-  CHECK(EVP_Digest(bytes.data(), bytes.size(), out, &size, EVP_sha256(), nullptr) == 1);
-  return "sha256:" + HexEncode({reinterpret_cast<const char*>(out), size});
-}
-
-Result<UniqueFd> OpenSourceFile(int root_fd, const std::string& file) {
-  ASSIGN_OR_RETURN(const RootedPath path, RootedPath::Make(root_fd, file, Links::kBeneath));
-  return path.OpenRegularFile();
-}
-
-Result<ImageSource> ReadImageSource(int root_fd) {
+Result<ImageSource> ReadImageSource(const SourceFiles& files, const std::string& reference) {
   // An archive of docker's may hold both: the OCI layout says more.
-  auto layout = ReadLayout(root_fd);
-  if (layout || layout.error().code != Code::kNotFound || layout.error().sys == 0) return layout;
-  auto docker = ReadDockerArchive(root_fd);
-  if (docker || docker.error().sys == 0) return docker;
+  auto index = files.ReadDocument("index.json");
+  if (index) return ReadLayout(files, *std::move(index), reference);
+  if (index.error().code != Code::kNotFound) return std::move(index).error();
+  const auto docker = files.ReadDocument("manifest.json");
+  if (docker) return ReadDockerArchive(files, *docker, reference);
+  if (docker.error().code != Code::kNotFound) return docker.error();
   return Error{
       .code = Code::kNotFound,
-      .what = "neither index.json (OCI layout) nor manifest.json (docker-archive) is there"};
+      .what = "neither index.json (OCI layout) nor manifest.json (docker-archive) is there",
+      .field = "path"};
+}
+
+std::string SyntheticManifest(const ImageSource& source) {
+  oci::Json layers = oci::Json::array();
+  for (const LayerSource& layer : source.layers)
+    layers.push_back({{"mediaType", "application/vnd.oci.image.layer.v1.tar"},
+                      {"digest", layer.digest},
+                      {"size", layer.size}});
+  return oci::PrintJson({{"schemaVersion", 2},
+                         {"mediaType", "application/vnd.oci.image.manifest.v1+json"},
+                         {"config",
+                          {{"mediaType", "application/vnd.oci.image.config.v1+json"},
+                           {"digest", source.config_digest},
+                           {"size", source.config.size()}}},
+                         {"layers", layers}});
 }
 
 Result<std::string> NormalReference(const std::string& text) {
-  constexpr size_t kMaxReferenceBytes = 255;
-  const auto good = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("._-/:").find(c) != std::string_view::npos;
+  const auto alphanumeric = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
   };
-  const bool edges = !text.empty() && text.front() != '/' && text.front() != '.' &&
-                     text.front() != '-' && text.front() != ':' && text.back() != '/' &&
-                     text.back() != ':';
-  if (!edges || text.size() > kMaxReferenceBytes || !std::all_of(text.begin(), text.end(), good) ||
+  const auto good = [&](char c) {
+    return alphanumeric(c) || std::string_view("._-/:").find(c) != std::string_view::npos;
+  };
+  if (text.empty() || text.size() > kMaxReferenceBytes || !alphanumeric(text.front()) ||
+      text.back() == '/' || text.back() == ':' || !std::all_of(text.begin(), text.end(), good) ||
       text.find("..") != std::string::npos || text.find("//") != std::string::npos ||
       text.starts_with("sha256:"))
     return Error{.code = Code::kInvalidArgument,

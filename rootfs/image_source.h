@@ -1,13 +1,13 @@
-// Where an image comes from, once it is a directory on disk: an OCI image layout, or what a
-// docker-archive holds.
+// What is to be imported, read from its files: an OCI image layout or a docker-archive.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "oci/image_spec.h"
+#include "rootfs/source_files.h"
 
 namespace hutch::rootfs {
 
@@ -15,31 +15,31 @@ struct LayerSource {
   std::string diff_id;
   std::string digest;  // of the packed bytes; empty when the source does not say (docker-archive)
   uint64_t size = 0;   // likewise
-  std::string file;    // below the source's root
+  std::string file;    // in the source
 };
 
 struct ImageSource {
-  std::string reference;  // what the source calls it; may be empty
+  std::string reference;  // what the source calls it, normal; may be empty
   std::string manifest;   // exact bytes; empty for a docker-archive
   std::string manifest_digest;
   std::string config;  // exact bytes, digest verified
   std::string config_digest;
   oci::ImageConfig parsed_config;
-  std::vector<LayerSource> layers;
+  std::vector<LayerSource> layers;  // lowest first, at least one
 };
 
-// "sha256:<hex>" of bytes.
-std::string Sha256(std::string_view bytes);
+// Reads index, manifest and configuration, verifying digests over the exact bytes; of a
+// multi-platform index takes this machine's, of several images the one called `reference`. kCorrupt
+// names the digest; kNotFound when it is neither kind of image or there is none for this machine;
+// kInvalidArgument for several images and no name that tells which; kUnsupported.
+Result<ImageSource> ReadImageSource(const SourceFiles& files, const std::string& reference);
 
-// Reads index, manifest and configuration below root_fd, verifying digests over the exact bytes; of
-// a multi-platform index takes this machine's. Links are followed inside only. kCorrupt names the
-// digest; kNotFound when it is neither kind of image.
-Result<ImageSource> ReadImageSource(int root_fd);
-// Opens a layer's file of it, a regular file.
-Result<UniqueFd> OpenSourceFile(int root_fd, const std::string& file);
+// The manifest of an image that came without one, so that it has an id: the same image gives the
+// same bytes. Every layer's digest and size must be known by then.
+std::string SyntheticManifest(const ImageSource& source);
 
-// "name:tag" with a default tag. kInvalidArgument for anything but lower-case names, digits and
-// ._-/:@.
+// "name:tag" with a default tag. kInvalidArgument for anything but letters, digits and ._-/: in
+// their places.
 Result<std::string> NormalReference(const std::string& text);
 
 }  // namespace hutch::rootfs

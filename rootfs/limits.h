@@ -6,19 +6,24 @@
 
 namespace hutch::rootfs {
 
-inline constexpr uint64_t kMaxLayerBytes = 32ull << 30;  // unpacked, logical sizes together
-inline constexpr uint64_t kMaxLayerRatio =
-    500;  // unpacked to packed bytes, once past kRatioFreeBytes
-inline constexpr uint64_t kRatioFreeBytes = 64u << 20;
-inline constexpr uint64_t kMaxLayerEntries = 2'000'000;
-inline constexpr size_t kMaxEntryPathBytes = 4095;
-inline constexpr size_t kMaxEntryDepth = 128;
-inline constexpr size_t kMaxEntryNameBytes = 255;
-inline constexpr size_t kMaxXattrBytes = 65536;
-inline constexpr size_t kMaxXattrsPerEntry = 64;
-inline constexpr size_t kMaxDocumentBytes = 8u << 20;  // a manifest, index or configuration
-inline constexpr size_t kMaxReportBytes = 32u << 20;   // what the unpacker may say
-inline constexpr unsigned kMaxUnpackSeconds = 1800;    // of CPU time, for one layer
-inline constexpr uint32_t kMaxOwnerId = 65535;         // uid and gid of an entry
+inline constexpr uint64_t kMaxLayerBytes = 32ull << 30;   // unpacked, logical sizes together
+inline constexpr uint64_t kMaxLayerRatio = 500;           // plain to packed, past kRatioFreeBytes
+inline constexpr uint64_t kRatioFreeBytes = 64ull << 20;  // a small layer may be all zeros
+inline constexpr uint64_t kMaxLayerEntries = 2'000'000;   // of one layer
+inline constexpr size_t kMaxEntryPathBytes = 4095;        // of one entry, as it stands in the tar
+inline constexpr size_t kMaxEntryDepth = 128;             // directories above an entry, and itself
+inline constexpr size_t kMaxEntryNameBytes = 255;         // of one component
+inline constexpr size_t kMaxXattrBytes = 65536;           // of one attribute
+inline constexpr size_t kMaxXattrsPerEntry = 64;          // kept attributes
+inline constexpr uint32_t kMaxOwnerId = 65535;            // above: 65534, as a sandbox would see it
+inline constexpr size_t kMaxArchiveFiles = 20'000;        // in the tar file of a whole image
+inline constexpr size_t kMaxDocumentBytes = 8u << 20;     // a manifest, index or configuration
+inline constexpr size_t kMaxReportBytes = 32u << 20;      // what hutch-unpack may say
+inline constexpr unsigned kMaxUnpackCpuSeconds = 1800;    // of hutch-unpack, for one layer
+inline constexpr unsigned kMaxUnpackSeconds = 7200;       // the same on the clock
+inline constexpr uint64_t kMaxUnpackMemoryBytes = 2ull << 30;  // address space of hutch-unpack
+inline constexpr unsigned kMaxUnpackers = 4;                   // at once, for one import
+inline constexpr size_t kMaxReferenceBytes = 255;              // "name:tag"
+inline constexpr unsigned kMaxBootstrapSeconds = 3600;         // mmdebstrap for one catalog image
 
 }  // namespace hutch::rootfs

@@ -4,31 +4,54 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "base/file.h"
 #include "base/text.h"
 #include "oci/json.h"
+#include "rootfs/digest.h"
 #include "rootfs/limits.h"
 #include "rootfs/store_impl.h"
 
 namespace hutch::rootfs {
 namespace {
 
-constexpr char kTemporary[] = ".tmp-";
 constexpr size_t kMinDigestPrefix = 6;
+constexpr size_t kMaxImages = 65536;
+constexpr size_t kMaxSizeFileBytes = 32;
 
-std::string HexOf(const std::string& digest) { return digest.substr(digest.find(':') + 1); }
+std::string HexPart(const std::string& digest) { return digest.substr(digest.find(':') + 1); }
+
+uint64_t LayerSize(const std::string& layer_path) {
+  const auto text = ReadFile(layer_path + "/size", kMaxSizeFileBytes);
+  const auto bytes = text ? ParseUint(Trim(*text)) : Result<uint64_t>(text.error());
+  return bytes ? *bytes : 0;
+}
+
+bool Contains(const std::vector<std::string>& list, const std::string& value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+// One of a layer that stands in an image more than once is enough, and more than overlayfs takes:
+// the topmost, which repeats whatever the lower ones did.
+std::vector<std::string> WithoutRepeats(const std::vector<std::string>& diff_ids) {
+  std::vector<std::string> kept;
+  for (auto it = diff_ids.rbegin(); it != diff_ids.rend(); ++it)
+    if (!Contains(kept, *it)) kept.push_back(*it);
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
 
 }  // namespace
 
-StoreImpl::StoreImpl(std::string state_dir)
+StoreImpl::StoreImpl(const std::string& state_dir)
     : images_dir_(state_dir + "/images"), layers_dir_(state_dir + "/layers") {}
 
 std::string StoreImpl::LayerPath(const std::string& diff_id) const {
-  return layers_dir_ + "/" + HexOf(diff_id);
+  return layers_dir_ + "/" + HexPart(diff_id);
 }
 std::string StoreImpl::BlobPath(const std::string& digest) const {
-  return images_dir_ + "/blobs/sha256/" + HexOf(digest);
+  return images_dir_ + "/blobs/sha256/" + HexPart(digest);
 }
 
 Result<std::unique_ptr<Store>> Store::Open(const std::string& state_dir) {
@@ -37,64 +60,71 @@ Result<std::unique_ptr<Store>> Store::Open(const std::string& state_dir) {
   return std::unique_ptr<Store>(std::move(store));
 }
 
-// What a crash left half-done.
-void StoreImpl::Sweep() const {
-  for (const std::string& directory : {images_dir_, layers_dir_}) {
-    const auto names = ListDirectory(directory);
-    if (!names) continue;
-    for (const std::string& name : *names)
-      if (name.starts_with(kTemporary))
-        IgnoreError(RemoveTree(directory + "/" + name), "swept again at the next start");
-  }
-}
-
 Status StoreImpl::Load() {
+  for (const std::string& directory : {images_dir_, layers_dir_}) {
+    RETURN_IF_ERROR(MakeDirectories(directory, 0700));
+    if (::chmod(directory.c_str(), 0700) != 0) return SysError(errno, "chmod " + directory);
+  }
   RETURN_IF_ERROR(MakeDirectories(images_dir_ + "/blobs/sha256", 0700));
-  RETURN_IF_ERROR(MakeDirectories(layers_dir_, 0700));
-  Sweep();
   const std::string path = images_dir_ + "/index.json";
-  if (!PathExists(path)) return OkStatus();
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxDocumentBytes));
-  ASSIGN_OR_RETURN(const oci::Json index,
-                   oci::ParseJson(text, {.max_bytes = kMaxDocumentBytes, .max_depth = 8}));
-  oci::ObjectReader top(index, "");
-  const oci::Json* images = top.Member("images");
-  RETURN_IF_ERROR(top.Done(oci::ObjectReader::Unknown::kIgnore));
-  if (images == nullptr || !images->is_object())
-    return Error{.code = Code::kCorrupt, .what = path + " has no images"};
-  for (const auto& [digest, value] : images->items()) {
-    std::vector<std::string> references;
-    std::string config;
-    RETURN_IF_ERROR(oci::ObjectReader(value, digest)
-                        .Strings("references", &references)
-                        .String("config", &config)
-                        .Done(oci::ObjectReader::Unknown::kIgnore));
-    RETURN_IF_ERROR(oci::ValidateDigest(digest));
-    RETURN_IF_ERROR(oci::ValidateDigest(config));
-    RETURN_IF_ERROR(LoadImage(digest, std::move(references), config));
+  if (PathExists(path)) {
+    ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxDocumentBytes));
+    ASSIGN_OR_RETURN(const oci::Json index,
+                     oci::ParseJson(text, {.max_bytes = kMaxDocumentBytes, .max_depth = 8}));
+    oci::ObjectReader top(index, "");
+    const oci::Json* images = top.Member("images");
+    RETURN_IF_ERROR(top.Done(oci::ObjectReader::Unknown::kIgnore));
+    if (images == nullptr || !images->is_object())
+      return Error{.code = Code::kCorrupt, .what = path + " has no images"};
+    for (const auto& [digest, value] : images->items()) {
+      std::vector<std::string> references;
+      std::string config;
+      RETURN_IF_ERROR(oci::ObjectReader(value, digest)
+                          .Strings("references", &references, kMaxImages)
+                          .String("config", &config)
+                          .Done(oci::ObjectReader::Unknown::kIgnore));
+      auto entry = ReadEntry(digest, config);
+      if (!entry) {
+        damaged_.push_back(digest + ": " + entry.error().what);
+        continue;
+      }
+      entry->image.references = std::move(references);
+      images_[digest] = *std::move(entry);
+    }
+  }
+  std::vector<std::string> doomed;
+  CollectGarbage(&doomed);
+  for (const std::string& directory : {images_dir_, layers_dir_}) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
+    for (const std::string& name : names)
+      if (name.starts_with(kTemporaryPrefix))
+        IgnoreError(RemoveTree(directory + "/" + name), "swept again at the next start");
   }
   return OkStatus();
 }
 
-Status StoreImpl::LoadImage(const std::string& manifest_digest, std::vector<std::string> references,
-                            const std::string& config_digest) {
-  ASSIGN_OR_RETURN(const std::string config, ReadFile(BlobPath(config_digest), kMaxDocumentBytes));
-  if (Sha256(config) != config_digest)
-    return Error{.code = Code::kCorrupt, .what = BlobPath(config_digest) + " was changed"};
+Result<StoreImpl::Entry> StoreImpl::ReadEntry(const std::string& manifest_digest,
+                                              const std::string& config_digest) {
+  RETURN_IF_ERROR(HexOf(manifest_digest));
+  RETURN_IF_ERROR(HexOf(config_digest));
+  std::string config;
+  for (const std::string& digest : {manifest_digest, config_digest}) {
+    ASSIGN_OR_RETURN(config, ReadFile(BlobPath(digest), kMaxDocumentBytes));
+    if (DigestOf(config) != digest)
+      return Error{.code = Code::kCorrupt, .what = BlobPath(digest) + " was changed"};
+  }
   Entry entry;
   entry.config_digest = config_digest;
   entry.image.id = manifest_digest;
-  entry.image.references = std::move(references);
   ASSIGN_OR_RETURN(entry.image.config, oci::ParseImageConfig(config));
-  entry.image.diff_ids = entry.image.config.diff_ids;
+  entry.image.diff_ids = WithoutRepeats(entry.image.config.diff_ids);
   entry.image.created = entry.image.config.created;
   for (const std::string& diff_id : entry.image.diff_ids) {
-    const auto size = ReadFile(LayerPath(diff_id) + "/size", 32);
-    const auto bytes = size ? ParseUint(Trim(*size)) : Result<uint64_t>(size.error());
-    if (bytes) entry.image.size_bytes += *bytes;
+    if (!PathExists(LayerPath(diff_id) + "/fs"))
+      return Error{.code = Code::kCorrupt, .what = "layer " + diff_id + " is missing"};
+    entry.image.size_bytes += LayerSize(LayerPath(diff_id));
   }
-  images_[manifest_digest] = std::move(entry);
-  return OkStatus();
+  return entry;
 }
 
 Status StoreImpl::SaveIndex() const {
@@ -105,20 +135,41 @@ Status StoreImpl::SaveIndex() const {
                          Durability::kDisk);
 }
 
-Status StoreImpl::WriteBlob(const std::string& digest, const std::string& bytes) const {
-  return WriteFileAtomic(BlobPath(digest), bytes, Durability::kDisk);
+Store::Removed StoreImpl::CollectGarbage(std::vector<std::string>* doomed) {
+  std::set<std::string> layers, blobs;  // their hex
+  for (const std::string& diff_id : pinned_) layers.insert(HexPart(diff_id));
+  for (const auto& [digest, entry] : images_) {
+    blobs.insert({HexPart(digest), HexPart(entry.config_digest)});
+    for (const std::string& diff_id : entry.image.diff_ids) layers.insert(HexPart(diff_id));
+  }
+  Removed removed;
+  const auto layer_names = ListDirectory(layers_dir_);
+  for (const std::string& name : layer_names ? *layer_names : std::vector<std::string>()) {
+    if (name.starts_with(kTemporaryPrefix) || layers.contains(name)) continue;
+    const std::string path = layers_dir_ + "/" + name;
+    const std::string away = layers_dir_ + "/" + kTemporaryPrefix + RandomBase32(16);
+    const uint64_t size = LayerSize(path);
+    if (::rename(path.c_str(), away.c_str()) != 0) continue;  // collected the next time
+    doomed->push_back(away);
+    removed.layers.push_back("sha256:" + name);
+    removed.freed_bytes += size;
+  }
+  const std::string blobs_dir = images_dir_ + "/blobs/sha256";
+  const auto blob_names = ListDirectory(blobs_dir);
+  for (const std::string& name : blob_names ? *blob_names : std::vector<std::string>())
+    if (!blobs.contains(name))
+      IgnoreError(RemoveTree(blobs_dir + "/" + name), "collected the next time");
+  return removed;
 }
 
 Result<Image> StoreImpl::Resolve(const std::string& reference) {
   const std::lock_guard lock(mutex_);
-  const bool is_digest = reference.starts_with("sha256:");
-  const std::string hex = is_digest ? reference.substr(7) : reference;
+  const std::string hex = reference.starts_with("sha256:") ? HexPart(reference) : reference;
   const auto named = NormalReference(reference);
   const Entry* found = nullptr;
   for (const auto& [digest, entry] : images_) {
-    const auto& names = entry.image.references;
-    if (named && std::find(names.begin(), names.end(), *named) != names.end()) return entry.image;
-    if (hex.size() < kMinDigestPrefix || !HexOf(digest).starts_with(hex)) continue;
+    if (named && Contains(entry.image.references, *named)) return entry.image;
+    if (hex.size() < kMinDigestPrefix || !HexPart(digest).starts_with(hex)) continue;
     if (found != nullptr)
       return Error{.code = Code::kInvalidArgument,
                    .what = "more than one image begins with " + reference,
@@ -140,58 +191,42 @@ std::vector<Image> StoreImpl::List() {
 }
 
 Result<UniqueFd> StoreImpl::OpenLayer(const std::string& diff_id) {
-  RETURN_IF_ERROR(oci::ValidateDigest(diff_id));
+  RETURN_IF_ERROR(HexOf(diff_id));
   return hutch::Open(LayerPath(diff_id) + "/fs", O_PATH | O_DIRECTORY | O_NOFOLLOW);
 }
 
 Result<Store::Removed> StoreImpl::Remove(const std::string& reference,
                                          const std::vector<std::string>& in_use) {
   ASSIGN_OR_RETURN(const Image image, Resolve(reference));
-  if (std::find(in_use.begin(), in_use.end(), image.id) != in_use.end())
+  if (Contains(in_use, image.id))
     return Error{.code = Code::kBadState,
                  .what = "image " + reference + " is used by a running sandbox",
                  .hint = "remove its sandboxes first: hutch ls"};
-  std::vector<std::string> doomed;  // renamed away under the lock, removed outside it
-  Result<Removed> removed = Unregister(image, reference, &doomed);
-  for (const std::string& path : doomed) IgnoreError(RemoveTree(path), "swept at the next start");
-  return removed;
-}
-
-Result<Store::Removed> StoreImpl::Unregister(const Image& image, const std::string& reference,
-                                             std::vector<std::string>* doomed) {
-  const std::lock_guard lock(mutex_);
+  std::vector<std::string> doomed, names;
   Removed removed;
-  Entry& entry = images_[image.id];
-  const auto named = NormalReference(reference);
-  auto& names = entry.image.references;
-  const bool one_name = named && std::find(names.begin(), names.end(), *named) != names.end();
-  removed.references = one_name ? std::vector<std::string>{*named} : names;
-  std::erase_if(names, [&](const std::string& name) { return !one_name || name == *named; });
-  if (!names.empty()) {
-    RETURN_IF_ERROR(SaveIndex());
-    return removed;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = images_.find(image.id);
+    if (it == images_.end())
+      return Error{.code = Code::kNotFound, .what = "image " + reference + " was just removed"};
+    const Entry before = it->second;
+    const auto named = NormalReference(reference);
+    if (named && Contains(before.image.references, *named))
+      names = {*named};
+    else
+      names = before.image.references;
+    std::erase_if(it->second.image.references,
+                  [&](const std::string& name) { return Contains(names, name); });
+    if (it->second.image.references.empty()) images_.erase(it);
+    // First: a crash leaves layers of no image, never an image without them.
+    if (Status saved = SaveIndex(); !saved) {
+      images_[image.id] = before;
+      return std::move(saved).error();
+    }
+    removed = CollectGarbage(&doomed);
   }
-  const std::string config = entry.config_digest;
-  images_.erase(image.id);
-  RETURN_IF_ERROR(SaveIndex());  // first: a crash leaves unused layers, never an image without them
-  for (const std::string& diff_id : image.diff_ids) {
-    const bool shared = unpacking_.contains(diff_id) ||
-                        std::any_of(images_.begin(), images_.end(), [&](const auto& other) {
-                          const auto& ids = other.second.image.diff_ids;
-                          return std::find(ids.begin(), ids.end(), diff_id) != ids.end();
-                        });
-    if (shared) continue;
-    const auto size = ReadFile(LayerPath(diff_id) + "/size", 32);
-    const auto bytes = size ? ParseUint(Trim(*size)) : Result<uint64_t>(size.error());
-    const std::string away = layers_dir_ + "/" + kTemporary + RandomBase32(12);
-    if (::rename(LayerPath(diff_id).c_str(), away.c_str()) != 0)
-      return SysError(errno, "rename " + LayerPath(diff_id));
-    doomed->push_back(away);
-    removed.layers.push_back(diff_id);
-    removed.freed_bytes += bytes ? *bytes : 0;
-  }
-  for (const std::string& digest : {image.id, config})
-    RETURN_IF_ERROR(RemoveTree(BlobPath(digest)));
+  removed.references = std::move(names);
+  for (const std::string& path : doomed) IgnoreError(RemoveTree(path), "swept at the next start");
   return removed;
 }
 

@@ -5,9 +5,9 @@
 //   <state-dir>/layers/<diffID hex>/fs        an unpacked layer; owners are raw ids, shown idmapped
 //   <state-dir>/layers/.tmp-*                 half-unpacked layers, removed at Open
 //
-// Directories are 0700. Blocking; the daemon calls it on a worker thread. Thread-safe (one internal
-// mutex for the index; unpacking runs outside it; two imports of one layer at once join or the
-// second finds it done).
+// Directories are 0700. Blocking; the daemon calls it on a worker thread. Thread-safe: one internal
+// mutex for the index, which List and Resolve hold for moments only; unpacking runs outside it. Of
+// two imports of one layer at once, both unpack and the first to finish is kept.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,10 @@ struct Image {
   std::string id;                       // "sha256:<hex>" of the manifest
   std::vector<std::string> references;  // "python:latest"
   oci::ImageConfig config;
-  std::vector<std::string> diff_ids;  // "sha256:<hex>", lowest layer first
-  uint64_t size_bytes = 0;            // of its unpacked layers on disk
-  std::string created;                // RFC 3339 from the config, may be empty
+  // "sha256:<hex>", lowest layer first, each once: of a repeated layer the topmost.
+  std::vector<std::string> diff_ids;
+  uint64_t size_bytes = 0;  // of its unpacked layers on disk
+  std::string created;      // RFC 3339 from the config, may be empty
 };
 
 struct Progress {
@@ -41,19 +42,24 @@ using ProgressFn = std::function<void(const Progress&)>;
 
 class Store {
  public:
-  // Makes the directories where missing and sweeps half-made layers. kNoSpace, kKernel.
+  // Makes the directories where missing and sweeps what belongs to no image. kNoSpace, kKernel;
+  // kCorrupt when the index itself cannot be read.
   static Result<std::unique_ptr<Store>> Open(const std::string& state_dir);
   virtual ~Store() = default;
 
   // Imports from an OCI image layout directory, or an OCI or docker-archive tar file (none, gzip,
   // zstd), and names the result `reference` (empty: the reference inside, else "imported:latest").
   // Trusted path on the host, untrusted content. kNotFound, kCorrupt (names the digest),
-  // kInvalidArgument, kNoSpace, kTooLarge. Leaves nothing behind on failure.
+  // kInvalidArgument, kUnsupported, kNoSpace, kTooLarge; kExists when the reference inside names
+  // another image here. Leaves nothing behind on failure. Where the name was another image's, that
+  // one stays, by its id.
   virtual Result<Image> Import(const std::string& path, const std::string& reference,
                                const ProgressFn& progress) = 0;
   // By "name", "name:tag", "sha256:<hex>" or a unique prefix of the hex of at least 6. kNotFound.
   virtual Result<Image> Resolve(const std::string& reference) = 0;
   virtual std::vector<Image> List() = 0;
+  // What Open dropped because its documents or layers were gone or changed: "<id>: <why>".
+  virtual std::vector<std::string> Damaged() { return {}; }
   // Drops the reference; the image and its layers go with the last one. `in_use` holds manifest ids
   // of living sandboxes: kBadState when the image is among them. Returns what was removed.
   struct Removed {

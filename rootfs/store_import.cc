@@ -1,75 +1,62 @@
-// Import: source -> verified documents -> layers unpacked by the confined helper -> index.
+// Import: files -> verified documents -> layers unpacked by the confined helper -> index.
 #include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/file.h"
-#include "base/rooted_path.h"
 #include "base/text.h"
-#include "oci/json.h"
-#include "rootfs/limits.h"
+#include "rootfs/digest.h"
 #include "rootfs/store_impl.h"
 
 namespace hutch::rootfs {
 namespace {
 
-constexpr char kTemporary[] = ".tmp-";
-constexpr size_t kTemporaryCharacters = 12;
+constexpr char kUnnamed[] = "imported:latest";
 
-// A directory of ours that goes at the end of the scope unless it was renamed.
-class TemporaryDirectory {
- public:
-  static Result<TemporaryDirectory> Make(const std::string& parent) {
-    TemporaryDirectory d;
-    d.path_ = parent + "/" + kTemporary + RandomBase32(kTemporaryCharacters);
-    RETURN_IF_ERROR(MakeDirectories(d.path_ + "/fs", 0700));
-    return d;
+// A layer that stands in the image twice is unpacked once.
+std::vector<LayerJob> PlanJobs(const ImageSource& source,
+                               const std::function<bool(const std::string&)>& is_there) {
+  std::vector<LayerJob> jobs;
+  for (const LayerSource& layer : source.layers) {
+    const bool planned = std::any_of(jobs.begin(), jobs.end(), [&](const LayerJob& job) {
+      return job.mode == UnpackMode::kLayer && job.layer.diff_id == layer.diff_id;
+    });
+    // What the store has is verified all the same: an import says that these bytes are right.
+    const bool verify = planned || is_there(layer.diff_id);
+    jobs.push_back({layer, verify ? UnpackMode::kVerify : UnpackMode::kLayer, {}, {}});
   }
-  TemporaryDirectory() = default;
-  TemporaryDirectory(TemporaryDirectory&& o) noexcept : path_(std::exchange(o.path_, "")) {}
-  TemporaryDirectory& operator=(TemporaryDirectory&&) = delete;
-  ~TemporaryDirectory() {
-    if (!path_.empty())
-      IgnoreError(RemoveTree(path_), "swept at the next start; already renamed is fine");
+  return jobs;
+}
+
+// Everything of the layers in one go to the disk, before any of them gets its name.
+Status SyncLayers(const std::vector<LayerJob>& jobs) {
+  for (const LayerJob& job : jobs) {
+    if (!job.directory) continue;
+    RETURN_IF_ERROR(WriteFileAtomic(job.directory->path() + "/size",
+                                    std::to_string(job.report.disk_bytes) + "\n",
+                                    Durability::kMemory));
   }
-  const std::string& path() const { return path_; }
-  std::string fs() const { return path_ + "/fs"; }
-
- private:
-  std::string path_;
-};
-
-// trusted.overlay.* needs privilege in the initial user namespace, which the unpacker has not.
-Status MarkOpaque(int root_fd, const std::vector<std::string>& paths) {
-  for (const std::string& path : paths) {
-    ASSIGN_OR_RETURN(const RootedPath place, RootedPath::Make(root_fd, path, Links::kNone));
-    auto fd = place.Open(O_RDONLY | O_DIRECTORY);
-    if (!fd) return std::move(fd).error();
-    if (::fsetxattr(fd->get(), "trusted.overlay.opaque", "y", 1, 0) != 0)
-      return SysError(errno, "mark opaque /" + path);
+  for (const LayerJob& job : jobs) {
+    if (!job.directory) continue;
+    ASSIGN_OR_RETURN(const UniqueFd any, Open(job.directory->path(), O_RDONLY | O_DIRECTORY));
+    return ::syncfs(any.get()) == 0 ? OkStatus() : SysError(errno, "syncfs");
   }
   return OkStatus();
 }
 
-// A manifest for an image that came without one, so that it has an id; the same image gives the
-// same bytes.
-std::string SyntheticManifest(const ImageSource& source) {
-  oci::Json layers = oci::Json::array();
-  for (const LayerSource& layer : source.layers)
-    layers.push_back({{"mediaType", "application/vnd.oci.image.layer.v1.tar"},
-                      {"digest", layer.digest},
-                      {"size", layer.size}});
-  return oci::PrintJson({{"schemaVersion", 2},
-                         {"mediaType", "application/vnd.oci.image.manifest.v1+json"},
-                         {"config",
-                          {{"mediaType", "application/vnd.oci.image.config.v1+json"},
-                           {"digest", source.config_digest},
-                           {"size", source.config.size()}}},
-                         {"layers", layers}});
+}  // namespace
+
+StoreImpl::Pins::Pins(StoreImpl& store, std::vector<std::string> diff_ids)
+    : store_(store), diff_ids_(std::move(diff_ids)) {
+  const std::lock_guard lock(store_.mutex_);
+  store_.pinned_.insert(diff_ids_.begin(), diff_ids_.end());
 }
 
-}  // namespace
+StoreImpl::Pins::~Pins() {
+  const std::lock_guard lock(store_.mutex_);
+  for (const std::string& diff_id : diff_ids_) store_.pinned_.erase(store_.pinned_.find(diff_id));
+}
 
 Result<Image> StoreImpl::Import(const std::string& path, const std::string& reference,
                                 const ProgressFn& progress) {
@@ -77,128 +64,75 @@ Result<Image> StoreImpl::Import(const std::string& path, const std::string& refe
   if (!reference.empty()) {
     ASSIGN_OR_RETURN(name, NormalReference(reference));
   }
-  ASSIGN_OR_RETURN(const UniqueFd source, hutch::Open(path, O_RDONLY | O_NONBLOCK));
-  struct stat st {};
-  if (::fstat(source.get(), &st) != 0) return SysError(errno, "stat " + path);
-  if (S_ISDIR(st.st_mode)) return ImportSource(source.get(), name, progress);
-  if (S_ISREG(st.st_mode)) return ImportArchive(source.get(), name, progress);
-  return Error{.code = Code::kInvalidArgument,
-               .what = path + " is neither a directory nor a file",
-               .field = "path"};
-}
-
-Result<Image> StoreImpl::ImportArchive(int file_fd, const std::string& reference,
-                                       const ProgressFn& progress) {
-  ASSIGN_OR_RETURN(const TemporaryDirectory directory, TemporaryDirectory::Make(images_dir_));
-  if (progress) progress({"extract", "archive", 0, 0});
-  ASSIGN_OR_RETURN(const UnpackReport report,
-                   RunUnpack(UnpackMode::kArchive, file_fd, directory.fs()));
-  ASSIGN_OR_RETURN(const UniqueFd root, hutch::Open(directory.fs(), O_RDONLY | O_DIRECTORY));
-  return ImportSource(root.get(), reference, progress);
-}
-
-Result<Image> StoreImpl::ImportSource(int root_fd, const std::string& reference,
-                                      const ProgressFn& progress) {
   if (progress) progress({"verify", "manifest", 0, 0});
-  ASSIGN_OR_RETURN(ImageSource source, ReadImageSource(root_fd));
-  for (size_t i = 0; i < source.layers.size(); ++i) {
-    LayerSource& layer = source.layers[i];
-    if (progress) progress({"unpack", layer.diff_id, i, source.layers.size()});
-    ASSIGN_OR_RETURN(const LayerOutcome outcome, EnsureLayer(root_fd, layer));
-    if (layer.digest.empty()) {
-      layer.digest = layer.diff_id;  // docker-archive: what matters was verified as the diffID
-      layer.size = outcome.packed_bytes;
-    }
-  }
-  if (progress) progress({"unpack", "done", source.layers.size(), source.layers.size()});
-  if (source.manifest.empty()) {
-    for (LayerSource& layer : source.layers)
-      layer.size = 0;  // unknown where the layer was there before
-    source.manifest = SyntheticManifest(source);
-    source.manifest_digest = Sha256(source.manifest);
-  }
-  std::string name = reference;
-  if (name.empty()) {
-    const auto inside = NormalReference(source.reference);
-    name = inside ? *inside : "imported:latest";
-  }
-  return Register(source, name);
-}
-
-// One unpacks, whoever else wants the same layer waits for the outcome.
-Result<StoreImpl::LayerOutcome> StoreImpl::EnsureLayer(int root_fd, const LayerSource& layer) {
+  ASSIGN_OR_RETURN(const SourceFiles files, SourceFiles::Open(path, layers_dir_));
+  ASSIGN_OR_RETURN(ImageSource source, ReadImageSource(files, name));
+  Result<Image> image = ImportSource(files, std::move(source), name, progress);
+  if (image) return image;
+  // Layers that were renamed before something else failed belong to no image.
+  std::vector<std::string> doomed;
   {
-    std::unique_lock lock(mutex_);
-    unpacked_.wait(lock, [&] { return !unpacking_.contains(layer.diff_id); });
-    if (PathExists(LayerPath(layer.diff_id))) return LayerOutcome{};
-    unpacking_.insert(layer.diff_id);
+    const std::lock_guard lock(mutex_);
+    CollectGarbage(&doomed);
   }
-  auto outcome = UnpackLayer(root_fd, layer);
-  const std::lock_guard lock(mutex_);
-  unpacking_.erase(layer.diff_id);
-  unpacked_.notify_all();
-  return outcome;
+  for (const std::string& away : doomed) IgnoreError(RemoveTree(away), "swept at the next start");
+  return image;
 }
 
-Result<StoreImpl::LayerOutcome> StoreImpl::UnpackLayer(int root_fd, const LayerSource& layer) {
-  auto input = OpenSourceFile(root_fd, layer.file);
-  const std::string shown = layer.digest.empty() ? layer.diff_id : layer.digest;
-  if (!input)
-    return Error{.code = Code::kCorrupt, .what = "layer " + shown + ": " + input.error().what};
-  ASSIGN_OR_RETURN(const TemporaryDirectory directory, TemporaryDirectory::Make(layers_dir_));
-  auto report = RunUnpack(UnpackMode::kLayer, input->get(), directory.fs());
-  if (!report) {
-    Error error = std::move(report).error();
-    error.what = "layer " + shown + ": " + error.what;
-    return error;
+Result<Image> StoreImpl::ImportSource(const SourceFiles& files, ImageSource source,
+                                      const std::string& name, const ProgressFn& progress) {
+  const Pins pins(*this, source.parsed_config.diff_ids);
+  std::vector<LayerJob> jobs = PlanJobs(
+      source, [this](const std::string& diff_id) { return PathExists(LayerPath(diff_id)); });
+  const std::string subject =
+      source.manifest_digest.empty() ? source.config_digest : source.manifest_digest;
+  RETURN_IF_ERROR(RunLayerJobs(files, layers_dir_, subject, progress, &jobs));
+  RETURN_IF_ERROR(SyncLayers(jobs));
+  for (size_t i = 0; i < jobs.size(); ++i) source.layers[i] = jobs[i].layer;
+  if (source.manifest.empty()) {
+    source.manifest = SyntheticManifest(source);
+    source.manifest_digest = DigestOf(source.manifest);
   }
-  if (!layer.digest.empty() &&
-      (report->digest != layer.digest || report->packed_bytes != layer.size))
-    return Error{.code = Code::kCorrupt,
-                 .what = "layer " + layer.digest + ": its bytes have digest " + report->digest};
-  if (report->diff_id != layer.diff_id)
-    return Error{
-        .code = Code::kCorrupt,
-        .what = "layer " + shown + ": unpacks to " + report->diff_id + ", not " + layer.diff_id};
-  RETURN_IF_ERROR(FinishLayer(directory.path(), layer, *report));
-  return LayerOutcome{report->digest, report->packed_bytes};
-}
-
-// On disk whole, then visible by its name.
-Status StoreImpl::FinishLayer(const std::string& temporary, const LayerSource& layer,
-                              const UnpackReport& report) {
-  ASSIGN_OR_RETURN(const UniqueFd fs, hutch::Open(temporary + "/fs", O_RDONLY | O_DIRECTORY));
-  RETURN_IF_ERROR(MarkOpaque(fs.get(), report.opaque));
-  if (::fchmod(fs.get(), 0755) != 0) return SysError(errno, "chmod of a layer's root");
-  RETURN_IF_ERROR(WriteFileAtomic(temporary + "/size", std::to_string(report.bytes) + "\n",
-                                  Durability::kMemory));
-  if (::syncfs(fs.get()) != 0) return SysError(errno, "syncfs " + layers_dir_);
-  const std::string path = LayerPath(layer.diff_id);
-  if (::rename(temporary.c_str(), path.c_str()) != 0) return SysError(errno, "rename to " + path);
-  ASSIGN_OR_RETURN(const UniqueFd directory, hutch::Open(layers_dir_, O_RDONLY | O_DIRECTORY));
-  return ::fsync(directory.get()) == 0 ? OkStatus() : SysError(errno, "fsync " + layers_dir_);
-}
-
-Result<Image> StoreImpl::Register(const ImageSource& source, const std::string& reference) {
-  RETURN_IF_ERROR(WriteBlob(source.config_digest, source.config));
-  RETURN_IF_ERROR(WriteBlob(source.manifest_digest, source.manifest));
   const std::lock_guard lock(mutex_);
-  for (const LayerSource& layer :
-       source.layers)  // another thread may have removed an image that shared it
-    if (!PathExists(LayerPath(layer.diff_id)))
-      return Error{.code = Code::kUnavailable,
-                   .what = "layer " + layer.diff_id + " was removed meanwhile",
-                   .hint = "import again"};
-  std::vector<std::string> references = {reference};
-  if (const auto it = images_.find(source.manifest_digest); it != images_.end())
-    for (const std::string& name : it->second.image.references)
-      if (name != reference) references.push_back(name);
-  RETURN_IF_ERROR(LoadImage(source.manifest_digest, std::move(references), source.config_digest));
+  return Commit(source, name, &jobs);
+}
+
+Result<Image> StoreImpl::Commit(const ImageSource& source, const std::string& reference,
+                                std::vector<LayerJob>* jobs) {
+  std::string name = reference;
+  if (name.empty()) name = source.reference.empty() ? kUnnamed : source.reference;
+  for (const auto& [digest, entry] : images_) {
+    const auto& names = entry.image.references;
+    // What an archive calls itself must not take a name that the operator gave to another image.
+    if (reference.empty() && name != kUnnamed && digest != source.manifest_digest &&
+        std::find(names.begin(), names.end(), name) != names.end())
+      return Error{.code = Code::kExists,
+                   .what = "the archive calls its image " + name + ", which is another image here",
+                   .field = "reference",
+                   .hint = "give the name it is to have"};
+  }
+  for (LayerJob& job : *jobs)
+    if (job.directory) RETURN_IF_ERROR(job.directory->RenameTo(LayerPath(job.layer.diff_id)));
+  ASSIGN_OR_RETURN(const UniqueFd layers, hutch::Open(layers_dir_, O_RDONLY | O_DIRECTORY));
+  if (::fsync(layers.get()) != 0) return SysError(errno, "fsync " + layers_dir_);
+  RETURN_IF_ERROR(
+      WriteFileAtomic(BlobPath(source.config_digest), source.config, Durability::kDisk));
+  RETURN_IF_ERROR(
+      WriteFileAtomic(BlobPath(source.manifest_digest), source.manifest, Durability::kDisk));
+  ASSIGN_OR_RETURN(Entry entry, ReadEntry(source.manifest_digest, source.config_digest));
+  const std::map<std::string, Entry> before = images_;
+  if (const auto it = images_.find(entry.image.id); it != images_.end())
+    entry.image.references = it->second.image.references;
   // A name belongs to one image: it moves here, and an image may be left with its digest alone.
-  for (auto& [digest, entry] : images_)
-    if (digest != source.manifest_digest) std::erase(entry.image.references, reference);
-  RETURN_IF_ERROR(SaveIndex());
-  return images_[source.manifest_digest].image;
+  for (auto& [digest, other] : images_) std::erase(other.image.references, name);
+  std::erase(entry.image.references, name);
+  entry.image.references.insert(entry.image.references.begin(), name);
+  images_[entry.image.id] = entry;
+  if (Status saved = SaveIndex(); !saved) {
+    images_ = before;
+    return std::move(saved).error();
+  }
+  return entry.image;
 }
 
 }  // namespace hutch::rootfs

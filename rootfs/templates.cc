@@ -76,6 +76,8 @@ Status Freeze(int mount, uint64_t attributes) {
 
 Status FillSkeleton(const std::string& directory) {
   RETURN_IF_ERROR(MakeDirectories(directory, 0755));
+  if (::chmod(directory.c_str(), 0755) != 0)
+    return SysError(errno, "chmod " + directory);  // "/" of every sandbox
   for (const SkeletonRow& row : kSkeleton) {
     const std::string path = directory + "/" + row.path;
     if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST)

@@ -1,14 +1,10 @@
 #include "rootfs/unpack_process.h"
 
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <array>
-#include <climits>
 
-#include "base/file.h"
 #include "base/text.h"
 #include "oci/image_spec.h"
 #include "rootfs/limits.h"
@@ -16,134 +12,160 @@
 namespace hutch::rootfs {
 namespace {
 
-constexpr int kReportFd = 3;
-constexpr std::array<const char*, 4> kPlaces = {"/", "/../bin/", "/../libexec/hutch/",
-                                                "/../../libexec/hutch/"};
+constexpr size_t kReadBytes = 65536;
+constexpr std::array<const char*, 4> kModeNames = {"layer", "verify", "inflate", "index"};
 
 Error Malformed() {
-  return Error{.code = Code::kInvalidArgument, .what = "hutch-unpack: malformed report"};
+  return Error{.code = Code::kInternal, .what = "hutch-unpack: malformed report"};
 }
 
-Error ParseErrorLine(const std::string& line) {
-  const size_t code_end = line.find(' ', 6);
-  const std::string name = line.substr(6, code_end == std::string::npos ? code_end : code_end - 6);
-  Error error{.code = Code::kKernel,
-              .what = code_end == std::string::npos ? line : line.substr(code_end + 1)};
-  for (const Code code :
-       {Code::kInvalidArgument, Code::kTooLarge, Code::kCorrupt, Code::kNoSpace, Code::kInternal})
-    if (name == CodeName(code)) error.code = code;
+// Only what an unpacker may find wrong comes back as its own code.
+Error ParseErrorLine(std::string_view rest) {
+  const size_t space = rest.find(' ');
+  if (space == std::string_view::npos) return Malformed();
+  Error error{.code = Code::kKernel, .what = std::string(rest.substr(space + 1))};
+  for (const Code code : {Code::kInvalidArgument, Code::kTooLarge, Code::kCorrupt, Code::kNoSpace,
+                          Code::kUnavailable})
+    if (rest.substr(0, space) == CodeName(code)) error.code = code;
   return error;
 }
 
 Result<std::string> HexDecode(std::string_view hex) {
-  std::string out;
   const auto digit = [](char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
   };
   if (hex.size() % 2 != 0) return Malformed();
+  std::string out;
   for (size_t i = 0; i < hex.size(); i += 2) {
     const int high = digit(hex[i]), low = digit(hex[i + 1]);
-    if (high < 0 || low < 0) return Malformed();
+    if (high < 0 || low < 0 || high + low == 0) return Malformed();  // no name holds a NUL
     out += static_cast<char>(high * 16 + low);
   }
   return out;
 }
 
-Status ParseSummary(const std::string& line, UnpackReport* report) {
-  const std::vector<std::string> words = Split(line, ' ');
-  if (words.size() != 12) return Malformed();
-  for (size_t i = 0; i < words.size(); i += 2) {
-    const std::string& key = words[i];
-    const std::string& value = words[i + 1];
-    if (key == "digest" || key == "diff_id") {
-      RETURN_IF_ERROR(oci::ValidateDigest(value));
-      (key == "digest" ? report->digest : report->diff_id) = value;
-      continue;
-    }
-    ASSIGN_OR_RETURN(const uint64_t number, ParseUint(value));
-    if (key == "packed")
-      report->packed_bytes = number;
-    else if (key == "bytes")
-      report->bytes = number;
-    else if (key == "entries")
-      report->entries = number;
-    else if (key == "dropped")
-      report->dropped = number;
-    else
-      return Malformed();
-  }
+using Words = std::vector<std::string>;
+
+Status TakeDigest(std::string UnpackReport::*field, const Words& words, UnpackReport* report) {
+  RETURN_IF_ERROR(oci::ValidateDigest(words[1]));
+  report->*field = words[1];
+  return OkStatus();
+}
+Status TakeNumber(uint64_t UnpackReport::*field, const Words& words, UnpackReport* report) {
+  ASSIGN_OR_RETURN(report->*field, ParseUint(words[1]));
+  return OkStatus();
+}
+Status TakeOpaque(const Words& words, UnpackReport* report) {
+  ASSIGN_OR_RETURN(std::string path, HexDecode(words[1]));
+  report->opaque.push_back(std::move(path));
+  return OkStatus();
+}
+Status TakeFile(const Words& words, UnpackReport* report) {
+  IndexedFile file;
+  ASSIGN_OR_RETURN(file.path, HexDecode(words[1]));
+  ASSIGN_OR_RETURN(file.offset, ParseUint(words[2], INT64_MAX));
+  ASSIGN_OR_RETURN(file.size, ParseUint(words[3], INT64_MAX));
+  report->files.push_back(std::move(file));
+  return OkStatus();
+}
+Status TakeLink(const Words& words, UnpackReport* report) {
+  IndexedFile file;
+  file.kind = words[0] == "symlink" ? IndexedFile::Kind::kSymlink : IndexedFile::Kind::kHardLink;
+  ASSIGN_OR_RETURN(file.path, HexDecode(words[1]));
+  ASSIGN_OR_RETURN(file.target, HexDecode(words[2]));
+  report->files.push_back(std::move(file));
   return OkStatus();
 }
 
-Result<pid_t> Start(const std::string& program, UnpackMode mode, int input_fd,
-                    const std::string& directory, int report_fd) {
-  posix_spawn_file_actions_t actions;
-  if (::posix_spawn_file_actions_init(&actions) != 0)
-    return Error{.code = Code::kInternal, .what = "posix_spawn setup"};
-  ::posix_spawn_file_actions_adddup2(&actions, input_fd, 0);
-  ::posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_RDWR, 0);
-  ::posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_RDWR, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, report_fd, kReportFd);
-  ::posix_spawn_file_actions_addclosefrom_np(&actions, kReportFd + 1);
-  std::string name = "hutch-unpack", word = mode == UnpackMode::kLayer ? "layer" : "archive",
-              target = directory;
-  char* const argv[] = {name.data(), word.data(), target.data(), nullptr};
-  char* const envp[] = {nullptr};
-  pid_t pid = 0;
-  const int err = ::posix_spawn(&pid, program.c_str(), &actions, nullptr, argv, envp);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (err != 0) return SysError(err, "start " + program);
-  return pid;
+struct LineRow {
+  std::string_view key;
+  size_t words;
+  Status (*take)(const Words& words, UnpackReport* report);
+};
+using R = UnpackReport;
+constexpr LineRow kLines[] = {
+    {"digest", 2, [](const Words& w, R* r) { return TakeDigest(&R::digest, w, r); }},
+    {"diff_id", 2, [](const Words& w, R* r) { return TakeDigest(&R::diff_id, w, r); }},
+    {"entries", 2, [](const Words& w, R* r) { return TakeNumber(&R::entries, w, r); }},
+    {"disk_bytes", 2, [](const Words& w, R* r) { return TakeNumber(&R::disk_bytes, w, r); }},
+    {"dropped", 2, [](const Words& w, R* r) { return TakeNumber(&R::dropped, w, r); }},
+    {"remapped", 2, [](const Words& w, R* r) { return TakeNumber(&R::remapped, w, r); }},
+    {"opaque", 2, TakeOpaque},
+    {"file", 4, TakeFile},
+    {"symlink", 3, TakeLink},
+    {"hardlink", 3, TakeLink},
+};
+
+Status ParseLine(std::string_view line, UnpackReport* report) {
+  if (line.starts_with("error ")) return ParseErrorLine(line.substr(6));
+  const Words words = Split(line, ' ');
+  for (const LineRow& row : kLines)
+    if (words[0] == row.key)
+      return words.size() == row.words ? row.take(words, report) : Malformed();
+  return Malformed();
 }
 
 }  // namespace
 
-Result<std::string> FindProgram(const std::string& name) {
-  char self[PATH_MAX];
-  const ssize_t n = ::readlink("/proc/self/exe", self, sizeof self - 1);
-  if (n <= 0) return SysError(errno, "read /proc/self/exe");
-  const std::string exe(self, static_cast<size_t>(n));
-  const std::string directory = exe.substr(0, exe.rfind('/'));
-  std::string tried;
-  for (const char* place : kPlaces) {
-    const std::string path = directory + place + name;
-    if (::access(path.c_str(), X_OK) == 0) return path;
-    tried += (tried.empty() ? "" : ", ") + path;
-  }
-  return Error{.code = Code::kNotFound,
-               .what = name + " is not installed (looked for " + tried + ")"};
-}
-
 Result<UnpackReport> ParseUnpackReport(std::string_view text) {
   UnpackReport report;
-  const std::vector<std::string> lines = Split(text, '\n');
-  if (lines[0].starts_with("error ")) return ParseErrorLine(lines[0]);
-  RETURN_IF_ERROR(ParseSummary(lines[0], &report));
-  for (size_t i = 1; i + 1 < lines.size(); ++i) {
-    if (!lines[i].starts_with("opaque ")) return Malformed();
-    ASSIGN_OR_RETURN(std::string path, HexDecode(std::string_view(lines[i]).substr(7)));
-    report.opaque.push_back(std::move(path));
+  while (true) {
+    const size_t end = text.find('\n');
+    if (end == std::string_view::npos) return Malformed();  // cut off: there is no "end"
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    if (line == "end") break;
+    RETURN_IF_ERROR(ParseLine(line, &report));
   }
-  return report;
+  return text.empty() ? Result<UnpackReport>(std::move(report)) : Malformed();
 }
 
-Result<UnpackReport> RunUnpack(UnpackMode mode, int input_fd, const std::string& directory) {
-  auto program = FindProgram("hutch-unpack");
-  if (!program) return Error{.code = Code::kUnavailable, .what = program.error().what};
+Result<UnpackProcess> UnpackProcess::Start(const UnpackRequest& request) {
+  auto path = FindProgram("hutch-unpack");
+  if (!path) return Error{.code = Code::kUnavailable, .what = path.error().what};
   ASSIGN_OR_RETURN(Pipe report, MakePipe());
-  ASSIGN_OR_RETURN(const pid_t pid, Start(*program, mode, input_fd, directory, report.write.get()));
-  report.write.reset();
-  const auto text = ReadAll(report.read.get(), kMaxReportBytes);
-  report.read.reset();
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
-  if (!text) return Error{.code = Code::kTooLarge, .what = "hutch-unpack: " + text.error().what};
-  if (text->empty())
-    return Error{
-        .code = Code::kKernel,
-        .what = "hutch-unpack ended without a report, wait status " + std::to_string(status),
-        .hint = "out of memory or CPU time while unpacking"};
-  return ParseUnpackReport(*text);
+  ProgramRequest program{.path = *path,
+                         .args = {"hutch-unpack", kModeNames[static_cast<size_t>(request.mode)],
+                                  std::to_string(request.size_bytes), request.directory},
+                         .env = {},
+                         .fds = {request.input_fd, -1, -1, report.write.get()}};
+  if (request.output_fd >= 0) program.fds.push_back(request.output_fd);
+  ASSIGN_OR_RETURN(ChildProgram child, ChildProgram::Start(program));
+  return UnpackProcess(std::move(child), std::move(report.read));
+}
+
+Result<bool> UnpackProcess::Read() {
+  char block[kReadBytes];
+  ssize_t n;
+  do n = ::read(report_.get(), block, sizeof block);
+  while (n < 0 && errno == EINTR);
+  if (n < 0) return SysError(errno, "read the unpacker's report");
+  text_.append(block, static_cast<size_t>(n));
+  if (text_.size() > kMaxReportBytes)
+    return Error{.code = Code::kTooLarge, .what = "hutch-unpack: its report is too long"};
+  return n == 0;
+}
+
+Result<UnpackReport> UnpackProcess::Finish() {
+  ASSIGN_OR_RETURN(const int code, program_.Wait());
+  if (text_.empty())
+    return Error{.code = Code::kKernel,
+                 .what = "hutch-unpack ended without a report, with " + std::to_string(code),
+                 .hint = "out of memory or CPU time while unpacking"};
+  auto report = ParseUnpackReport(text_);
+  return report && code != 0 ? Result<UnpackReport>(Malformed()) : std::move(report);
+}
+
+Result<UnpackReport> RunUnpack(const UnpackRequest& request) {
+  ASSIGN_OR_RETURN(UnpackProcess process, UnpackProcess::Start(request));
+  while (true) {
+    struct pollfd wait = {process.report_fd(), POLLIN, 0};
+    const int ready = ::poll(&wait, 1, static_cast<int>(kMaxUnpackSeconds) * 1000);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return Error{.code = Code::kTooLarge, .what = "hutch-unpack took too long"};
+    ASSIGN_OR_RETURN(const bool end, process.Read());
+    if (end) return process.Finish();
+  }
 }
 
 }  // namespace hutch::rootfs

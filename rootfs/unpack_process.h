@@ -2,30 +2,66 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/file.h"
 #include "base/result.h"
+#include "rootfs/child_program.h"
 
 namespace hutch::rootfs {
 
-struct UnpackReport {
-  std::string digest, diff_id;  // of the bytes as they came, and decompressed
-  uint64_t packed_bytes = 0, bytes = 0, entries = 0, dropped = 0;
-  std::vector<std::string> opaque;  // paths below the directory
+struct IndexedFile {  // of a tar
+  enum class Kind { kFile, kHardLink, kSymlink };
+  Kind kind = Kind::kFile;
+  std::string path;
+  std::string target;  // of a link
+  uint64_t offset = 0, size = 0;
 };
 
-// The report's text; untrusted in as far as the archive's names are in it. kInvalidArgument for
-// anything malformed.
+struct UnpackReport {
+  std::string digest, diff_id;  // of the bytes as they came, and decompressed
+  uint64_t entries = 0, disk_bytes = 0, dropped = 0, remapped = 0;
+  std::vector<std::string> opaque;  // directories, below the target
+  std::vector<IndexedFile> files;
+};
+
+// The report's text. The unpacker is not trusted: kInvalidArgument for anything malformed, and the
+// unpacker's own error when it tells one.
 Result<UnpackReport> ParseUnpackReport(std::string_view text);
 
-enum class UnpackMode { kLayer, kArchive };
-// Unpacks what input_fd (borrowed) yields into an existing directory and waits. Errors of the
-// unpacker come back as its own codes. kUnavailable when the program is not installed. Thread-safe.
-Result<UnpackReport> RunUnpack(UnpackMode mode, int input_fd, const std::string& directory);
+enum class UnpackMode { kLayer, kVerify, kInflate, kIndex };
 
-// A program of ours: beside this one, in ../bin, ../libexec/hutch or ../../libexec/hutch. kNotFound
-// lists where it was looked for.
-Result<std::string> FindProgram(const std::string& name);
+struct UnpackRequest {
+  UnpackMode mode;
+  int input_fd;           // borrowed; read from where it stands
+  uint64_t size_bytes;    // at most so much of it
+  std::string directory;  // exists, empty: what the unpacker is confined to
+  int output_fd = -1;     // kInflate: where to; borrowed
+};
+
+class UnpackProcess {
+ public:
+  // kUnavailable when the program is not installed.
+  static Result<UnpackProcess> Start(const UnpackRequest& request);
+
+  int report_fd() const { return report_.get(); }
+  // Takes what is there of the report; true at its end. Blocks unless report_fd() is readable.
+  Result<bool> Read();
+  // Waits for the end; call it after Read() said true.
+  Result<UnpackReport> Finish();
+
+ private:
+  UnpackProcess(ChildProgram program, UniqueFd report)
+      : program_(std::move(program)), report_(std::move(report)) {}
+  ChildProgram program_;
+  UniqueFd report_;
+  std::string text_;
+};
+
+// Start, Read and Finish in one, with kMaxUnpackSeconds as the limit.
+Result<UnpackReport> RunUnpack(const UnpackRequest& request);
 
 }  // namespace hutch::rootfs

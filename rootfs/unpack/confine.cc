@@ -3,26 +3,31 @@
 #include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/landlock.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include <csignal>
-#include <cstddef>
 #include <vector>
 
 #include "base/file.h"
 #include "base/sys_raw.h"
+#include "rootfs/limits.h"
+
+#ifndef LANDLOCK_ACCESS_FS_TRUNCATE
+#define LANDLOCK_ACCESS_FS_TRUNCATE (1ULL << 14)  // ABI 3, Linux 6.2
+#endif
 
 namespace hutch::rootfs {
 namespace {
 
 constexpr char kIdentityMap[] = "0 0 65536";
+constexpr rlim_t kMaxOpenFiles = 1024;  // removing a directory holds one for each level
+constexpr uint32_t Bit(int capability) { return 1u << capability; }
 constexpr uint32_t kCaps =
-    1u << 0 /*CHOWN*/ | 1u << 1 /*DAC_OVERRIDE*/ | 1u << 3 /*FOWNER*/ | 1u << 4 /*FSETID*/;
-constexpr rlim_t kMaxOpenFiles = 256;
+    Bit(CAP_CHOWN) | Bit(CAP_DAC_OVERRIDE) | Bit(CAP_FOWNER) | Bit(CAP_FSETID);
 
 #if defined(__x86_64__)
 constexpr uint32_t kArch = AUDIT_ARCH_X86_64;
@@ -34,9 +39,6 @@ constexpr uint32_t kArch = AUDIT_ARCH_AARCH64;
 constexpr long kAllowed[] = {
     SYS_read,
     SYS_write,
-    SYS_readv,
-    SYS_writev,
-    SYS_pread64,
     SYS_pwrite64,
     SYS_lseek,
     SYS_close,
@@ -49,12 +51,13 @@ constexpr long kAllowed[] = {
     SYS_unlinkat,
     SYS_fchmod,
     SYS_fchmodat,
+    SYS_fchown,
     SYS_fchownat,
     SYS_utimensat,
     SYS_fsetxattr,
     SYS_ftruncate,
-    SYS_faccessat,
-    SYS_faccessat2,
+    SYS_getdents64,
+    SYS_fcntl,
     SYS_newfstatat,
     SYS_statx,
     SYS_brk,
@@ -65,17 +68,23 @@ constexpr long kAllowed[] = {
     SYS_madvise,
     SYS_futex,
     SYS_getrandom,
+    SYS_exit,
     SYS_clock_gettime,
+    SYS_exit_group,
     SYS_rt_sigreturn,
     SYS_rt_sigprocmask,
-    SYS_getpid,
-    SYS_gettid,
-    SYS_exit,
-    SYS_exit_group,
     SYS_restart_syscall,
 };
 
-Status Fail(const char* step) { return SysError(errno, std::string("confine: ") + step); }
+// What unpacking does below the root. Reading files is not among it.
+constexpr uint64_t kWrites = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_READ_DIR |
+                             LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |
+                             LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG |
+                             LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_SYM |
+                             LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_REFER;
+constexpr uint64_t kAllOfAbi2 = (LANDLOCK_ACCESS_FS_REFER << 1) - 1;
+
+Error Fail(const char* step) { return SysError(errno, std::string("confine: ") + step); }
 
 Status InstallFilter() {
   std::vector<sock_filter> program = {
@@ -95,6 +104,23 @@ Status InstallFilter() {
   return sys::Raw(SYS_getppid) == -EPERM ? OkStatus() : Fail("seccomp does not refuse");
 }
 
+// The second wall around the same directory. Without ABI 2 (Linux 5.19) a hard link from one
+// directory to another would be refused, so an older one is not used.
+Status RestrictWithLandlock(int root_fd) {
+  const long abi =
+      sys::Raw(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION);
+  if (abi < 2) return OkStatus();
+  const uint64_t more = abi >= 3 ? LANDLOCK_ACCESS_FS_TRUNCATE : 0;
+  const landlock_ruleset_attr attr{kAllOfAbi2 | more};
+  const UniqueFd ruleset(
+      static_cast<int>(sys::Raw(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
+  const landlock_path_beneath_attr rule{kWrites | more, root_fd};
+  if (sys::Raw(SYS_landlock_add_rule, ruleset.get(), LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0)
+    return Fail("landlock rule");
+  if (sys::Raw(SYS_landlock_restrict_self, ruleset.get(), 0) < 0) return Fail("landlock");
+  return OkStatus();
+}
+
 Status DropPrivileges() {
   for (int cap = 0; ::prctl(PR_CAPBSET_READ, cap) >= 0; ++cap)
     if (::prctl(PR_CAPBSET_DROP, cap) != 0) return Fail("bounding set");
@@ -107,29 +133,36 @@ Status DropPrivileges() {
   return OkStatus();
 }
 
-Status SetLimits(unsigned cpu_seconds) {
+Status SetLimits() {
   const std::pair<__rlimit_resource, rlim_t> limits[] = {
-      {RLIMIT_CORE, 0}, {RLIMIT_NOFILE, kMaxOpenFiles}, {RLIMIT_CPU, cpu_seconds}};
+      {RLIMIT_CORE, 0},
+      {RLIMIT_NOFILE, kMaxOpenFiles},
+      {RLIMIT_CPU, kMaxUnpackCpuSeconds},
+      {RLIMIT_FSIZE, kMaxLayerBytes},
+      {RLIMIT_AS, kMaxUnpackMemoryBytes},
+  };
   for (const auto& [resource, value] : limits) {
-    const rlimit limit{value, value};
+    struct rlimit limit {};
+    if (::getrlimit(resource, &limit) != 0) return Fail("resource limits");
+    limit.rlim_cur = limit.rlim_max = std::min(limit.rlim_max, value);
     if (::setrlimit(resource, &limit) != 0) return Fail("resource limits");
   }
   return OkStatus();
 }
 
-// The directory as the root, nosuid and nodev, with the host's tree gone.
+// The directory as the root, with the host's tree gone.
 Result<UniqueFd> EnterRoot(const std::string& directory) {
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
-    return Fail("private mounts").error();
+    return Fail("private mounts");
   if (::mount(directory.c_str(), directory.c_str(), nullptr, MS_BIND, nullptr) != 0)
-    return Fail("bind the directory").error();
+    return Fail("bind the directory");
   struct mount_attr attr {};
   attr.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
   if (const int rc = sys::MountSetattr(AT_FDCWD, directory.c_str(), 0, &attr); rc < 0)
     return SysError(-rc, "confine: mount attributes");
-  if (::chdir(directory.c_str()) != 0) return Fail("enter the directory").error();
+  if (::chdir(directory.c_str()) != 0) return Fail("enter the directory");
   if (const int rc = sys::PivotRoot(".", "."); rc < 0) return SysError(-rc, "confine: pivot_root");
-  if (::umount2(".", MNT_DETACH) != 0 || ::chdir("/") != 0) return Fail("leave the host").error();
+  if (::umount2(".", MNT_DETACH) != 0 || ::chdir("/") != 0) return Fail("leave the host");
   return Open("/", O_RDONLY | O_DIRECTORY);
 }
 
@@ -137,11 +170,10 @@ Result<UniqueFd> EnterRoot(const std::string& directory) {
 [[noreturn]] void Watch(pid_t child, int ready_fd, int go_fd) {
   char byte = 0;
   const std::string proc = "/proc/" + std::to_string(child);
-  const bool mapped = ::read(ready_fd, &byte, 1) == 1 &&
-                      WriteExisting(proc + "/uid_map", kIdentityMap) &&
-                      WriteExisting(proc + "/gid_map", kIdentityMap);
-  if (mapped && ::write(go_fd, &byte, 1) != 1) ::kill(child, SIGKILL);
-  ::close(go_fd);  // end of file tells the child that it must not go on
+  const bool go = ::read(ready_fd, &byte, 1) == 1 &&
+                  WriteExisting(proc + "/uid_map", kIdentityMap) &&
+                  WriteExisting(proc + "/gid_map", kIdentityMap) && ::write(go_fd, &byte, 1) == 1;
+  if (!go) ::kill(child, SIGKILL);  // our own child, not yet waited for
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
   ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
@@ -149,26 +181,25 @@ Result<UniqueFd> EnterRoot(const std::string& directory) {
 
 }  // namespace
 
-Result<UniqueFd> ConfineTo(const std::string& directory, unsigned cpu_seconds) {
+Result<UniqueFd> ConfineTo(const std::string& directory) {
   ASSIGN_OR_RETURN(Pipe ready, MakePipe());
   ASSIGN_OR_RETURN(Pipe go, MakePipe());
-  // The child's own child is PID 1 of the new PID namespace; one fork does, since CLONE_NEWPID goes
-  // into it.
   struct clone_args args {};
-  args.flags =
-      CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWPID;
+  args.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
+               CLONE_NEWCGROUP | CLONE_NEWPID;
   args.exit_signal = SIGCHLD;
   const long pid = sys::Clone3(&args);
   if (pid < 0) return SysError(static_cast<int>(-pid), "confine: clone");
   if (pid > 0) Watch(static_cast<pid_t>(pid), ready.read.get(), go.write.get());
-  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return Fail("parent death signal").error();
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return Fail("parent death signal");
   go.write.reset();
   char byte = 'r';
   if (::write(ready.write.get(), &byte, 1) != 1 || ::read(go.read.get(), &byte, 1) != 1)
     return Error{.code = Code::kKernel, .what = "confine: the id maps could not be written"};
   ASSIGN_OR_RETURN(UniqueFd root, EnterRoot(directory));
-  RETURN_IF_ERROR(SetLimits(cpu_seconds));
+  RETURN_IF_ERROR(SetLimits());
   RETURN_IF_ERROR(DropPrivileges());
+  RETURN_IF_ERROR(RestrictWithLandlock(root.get()));
   RETURN_IF_ERROR(InstallFilter());
   return root;
 }

@@ -1,25 +1,30 @@
-// hutch-unpack MODE DIRECTORY: reads a tar (plain, gzip or zstd) from descriptor 0, writes it below
-// DIRECTORY while confined to it, and reports on descriptor 3. Started by hutchd for each layer;
-// not for people. One pass: the bytes as they come are hashed, decompressed, hashed again (the
-// diffID) and unpacked.
+// hutch-unpack MODE SIZE DIRECTORY: reads SIZE bytes of an archive (plain, gzip or zstd) from
+// descriptor 0 and reports on descriptor 3, confined to DIRECTORY. Started by hutchd; not for
+// people.
 //
-// Report, one line each: "digest sha256:.. diff_id sha256:.. packed N bytes N entries N dropped N",
-// then "opaque <path as hex>" for each directory to be marked; or "error <code> <text>".
+//   layer    one image layer: written below DIRECTORY
+//   verify   one image layer: digests only
+//   inflate  the plain bytes of a whole archive: to descriptor 4
+//   index    the files of a whole plain archive: where each begins
+//
+// The report has one "key value..." a line, see rootfs/unpack_job.cc; or "error <code> <text>".
 #include <archive.h>
 #include <archive_entry.h>
-#include <openssl/evp.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <clocale>
 #include <cstdio>
-#include <cstring>
-#include <memory>
+#include <string_view>
 
 #include "base/file.h"
+#include "base/sys_raw.h"
 #include "base/text.h"
 #include "rootfs/limits.h"
 #include "rootfs/unpack/confine.h"
+#include "rootfs/unpack/stream.h"
 #include "rootfs/unpack/unpacker.h"
 
 namespace hutch::rootfs {
@@ -27,135 +32,134 @@ namespace {
 
 constexpr int kInputFd = 0;
 constexpr int kReportFd = 3;
-constexpr size_t kBlockBytes = 256 * 1024;
+constexpr int kOutputFd = 4;
+constexpr size_t kIndexBlockBytes = 65536;
 
-// SHA-256 as it goes. Made before confinement: OpenSSL loads its provider then.
-class Hash {
- public:
-  Hash() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-    CHECK(context_ != nullptr && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
-  }
-  void Add(const void* bytes, size_t size) {
-    CHECK(EVP_DigestUpdate(context_.get(), bytes, size) == 1);
-  }
-  std::string Digest() {
-    unsigned char out[EVP_MAX_MD_SIZE];
-    unsigned size = 0;
-    CHECK(EVP_DigestFinal_ex(context_.get(), out, &size) == 1);
-    return "sha256:" + HexEncode({reinterpret_cast<const char*>(out), size});
-  }
-
- private:
-  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
-};
-
-using Archive = std::unique_ptr<archive, int (*)(archive*)>;
-
-// The two stages of one pass: descriptor 0 -> hash -> decompress -> hash -> tar.
-struct Stream {
-  Hash packed_hash, plain_hash;
-  uint64_t packed_bytes = 0, plain_bytes = 0;
-  std::array<char, kBlockBytes> input, plain;
-  Archive decompressor{archive_read_new(), archive_read_free};
-  Archive tar{archive_read_new(), archive_read_free};
-  bool too_dense = false;
-};
-
-la_ssize_t ReadPacked(archive*, void* data, const void** buffer) {
-  auto* s = static_cast<Stream*>(data);
-  ssize_t n;
-  do n = ::read(kInputFd, s->input.data(), s->input.size());
-  while (n < 0 && errno == EINTR);
-  if (n <= 0) return n;
-  s->packed_hash.Add(s->input.data(), static_cast<size_t>(n));
-  s->packed_bytes += static_cast<uint64_t>(n);
-  *buffer = s->input.data();
-  return n;
+Result<std::string> Finish(Stream& stream) {
+  RETURN_IF_ERROR(stream.Drain());
+  const Stream::Digests digests = stream.Finish();
+  return "digest " + digests.packed + "\ndiff_id " + digests.plain + "\n";
 }
 
-la_ssize_t ReadPlain(archive* tar, void* data, const void** buffer) {
-  auto* s = static_cast<Stream*>(data);
-  const la_ssize_t n = archive_read_data(s->decompressor.get(), s->plain.data(), s->plain.size());
-  if (n < 0) {
-    archive_set_error(tar, EIO, "decompress: %s", archive_error_string(s->decompressor.get()));
-    return -1;
-  }
-  s->plain_hash.Add(s->plain.data(), static_cast<size_t>(n));
-  s->plain_bytes += static_cast<uint64_t>(n);
-  s->too_dense =
-      s->plain_bytes > kMaxLayerBytes ||
-      (s->plain_bytes > kRatioFreeBytes && s->plain_bytes / kMaxLayerRatio > s->packed_bytes);
-  if (s->too_dense) {
-    archive_set_error(tar, EFBIG, "decompresses to too much");
-    return -1;
-  }
-  *buffer = s->plain.data();
-  return n;
-}
-
-Error TarError(archive* a) {
-  return Error{.code = Code::kCorrupt, .what = std::string("archive: ") + archive_error_string(a)};
-}
-
-Status OpenStream(Stream& s) {
-  archive_read_support_filter_gzip(s.decompressor.get());
-  archive_read_support_filter_zstd(s.decompressor.get());
-  archive_read_support_format_raw(s.decompressor.get());
-  archive_read_support_format_tar(s.tar.get());
-  if (archive_read_open(s.decompressor.get(), &s, nullptr, ReadPacked, nullptr) != ARCHIVE_OK)
-    return TarError(s.decompressor.get());
-  archive_entry* entry = nullptr;
-  if (archive_read_next_header(s.decompressor.get(), &entry) != ARCHIVE_OK)
-    return Error{.code = Code::kCorrupt, .what = "an empty archive"};
-  if (archive_read_open(s.tar.get(), &s, nullptr, ReadPlain, nullptr) != ARCHIVE_OK)
-    return TarError(s.tar.get());
-  return OkStatus();
-}
-
-// The padding behind the last entry belongs to both digests.
-Status Drain(Stream& s) {
-  const void* buffer = nullptr;
-  la_ssize_t n;
-  while ((n = ReadPlain(s.tar.get(), &s, &buffer)) > 0) continue;
-  if (n < 0) return TarError(s.tar.get());
-  while ((n = ReadPacked(nullptr, &s, &buffer)) > 0) continue;
-  return n == 0 ? OkStatus() : SysError(errno, "read the archive");
-}
-
-Status Report(const std::string& text) { return WriteAll(kReportFd, text); }
-
-Status Unpack(Stream& s, int root_fd, Mode mode) {
+Result<std::string> UnpackLayer(Stream& stream, int root_fd) {
+  RETURN_IF_ERROR(stream.Open());
   UnpackCounts counts;
-  RETURN_IF_ERROR(OpenStream(s));
-  Status done = Unpacker(root_fd, mode).Run(s.tar.get(), &counts);
-  if (s.too_dense)
-    return Error{.code = Code::kTooLarge, .what = "the archive decompresses to too much"};
-  RETURN_IF_ERROR(std::move(done));
-  RETURN_IF_ERROR(Drain(s));
-  std::string text = "digest " + s.packed_hash.Digest() + " diff_id " + s.plain_hash.Digest() +
-                     " packed " + std::to_string(s.packed_bytes) + " bytes " +
-                     std::to_string(counts.bytes) + " entries " + std::to_string(counts.entries) +
-                     " dropped " + std::to_string(counts.dropped) + "\n";
-  for (const std::string& path : counts.opaque) text += "opaque " + HexEncode(path) + "\n";
-  return Report(text);
+  {
+    ASSIGN_OR_RETURN(const ArchivePtr tar, stream.OpenTar());
+    Status done = Unpacker(root_fd).Run(tar.get(), &counts);
+    RETURN_IF_ERROR(stream.failure());  // says more than what the tar reader makes of it
+    RETURN_IF_ERROR(std::move(done));
+  }
+  ASSIGN_OR_RETURN(std::string report, Finish(stream));
+  const std::pair<const char*, uint64_t> numbers[] = {{"entries", counts.entries},
+                                                      {"disk_bytes", counts.disk_bytes},
+                                                      {"dropped", counts.dropped},
+                                                      {"remapped", counts.remapped}};
+  for (const auto& [key, value] : numbers)
+    report += std::string(key) + " " + std::to_string(value) + "\n";
+  std::sort(counts.opaque.begin(), counts.opaque.end());
+  counts.opaque.erase(std::unique(counts.opaque.begin(), counts.opaque.end()), counts.opaque.end());
+  for (const std::string& path : counts.opaque) report += "opaque " + HexEncode(path) + "\n";
+  return report;
+}
+
+Result<std::string> VerifyLayer(Stream& stream, int /*root_fd*/) {
+  RETURN_IF_ERROR(stream.Open());
+  return Finish(stream);
+}
+
+Result<std::string> Inflate(Stream& stream, int /*root_fd*/) {
+  RETURN_IF_ERROR(stream.Open());
+  while (true) {
+    ASSIGN_OR_RETURN(const Stream::Bytes bytes, stream.Next());
+    if (bytes.size == 0) break;
+    RETURN_IF_ERROR(WriteAll(kOutputFd, {static_cast<const char*>(bytes.data), bytes.size}));
+  }
+  return Finish(stream);
+}
+
+// One line for a regular file or a link that may stand for one; everything else is ignored.
+Result<std::string> IndexLine(archive* tar, archive_entry* entry) {
+  ASSIGN_OR_RETURN(const std::string path, NormalEntryPath(archive_entry_pathname(entry)));
+  const char* target = archive_entry_hardlink(entry);
+  if (target == nullptr && archive_entry_filetype(entry) == AE_IFLNK)
+    target = archive_entry_symlink(entry);
+  if (target != nullptr)
+    return std::string(archive_entry_hardlink(entry) != nullptr ? "hardlink " : "symlink ") +
+           HexEncode(path) + " " + HexEncode(target) + "\n";
+  if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_sparse_count(entry) != 0)
+    return std::string();
+  return "file " + HexEncode(path) + " " + std::to_string(archive_filter_bytes(tar, 0)) + " " +
+         std::to_string(archive_entry_size(entry)) + "\n";
+}
+
+Result<std::string> Index(Stream& /*stream*/, int /*root_fd*/) {
+  const ArchivePtr tar(archive_read_new(), archive_read_free);
+  if (archive_read_support_format_tar(tar.get()) != ARCHIVE_OK ||
+      archive_read_open_fd(tar.get(), kInputFd, kIndexBlockBytes) != ARCHIVE_OK)
+    return ArchiveError(tar.get());
+  std::string report;
+  for (size_t count = 0;; ++count) {
+    archive_entry* entry = nullptr;
+    const int rc = archive_read_next_header(tar.get(), &entry);
+    if (rc == ARCHIVE_EOF) return report;
+    if (rc < ARCHIVE_WARN) return ArchiveError(tar.get());
+    if (count >= kMaxArchiveFiles)
+      return Error{.code = Code::kTooLarge, .what = "too many files in the archive"};
+    ASSIGN_OR_RETURN(const std::string line, IndexLine(tar.get(), entry));
+    report += line;
+  }
+}
+
+struct ModeRow {
+  std::string_view name;
+  Result<std::string> (*run)(Stream& stream, int root_fd);
+};
+constexpr ModeRow kModes[] = {
+    {"layer", UnpackLayer}, {"verify", VerifyLayer}, {"inflate", Inflate}, {"index", Index}};
+
+// The report and, with "inflate", the output are all that may be open beside the input.
+Status CloseOthers() {
+  const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null.valid() || ::dup2(null.get(), 1) < 0 || ::dup2(null.get(), 2) < 0)
+    return SysError(errno, "open /dev/null");
+  const int rc = sys::CloseRange(kOutputFd + 1, ~0u, 0);
+  return rc < 0 ? SysError(-rc, "close_range") : OkStatus();
+}
+
+Result<std::string> Run(const ModeRow& mode, uint64_t size_bytes, const std::string& directory) {
+  RETURN_IF_ERROR(CloseOthers());
+  // Names are UTF-8 in pax headers: in this locale nothing is converted, so nothing is loaded
+  // later.
+  if (std::setlocale(LC_CTYPE, "C.UTF-8") == nullptr)
+    return Error{.code = Code::kUnavailable, .what = "no locale C.UTF-8"};
+  ::umask(0);
+  Stream stream(kInputFd, size_bytes);
+  ASSIGN_OR_RETURN(const UniqueFd root, ConfineTo(directory));
+  return mode.run(stream, root.get());
 }
 
 int Main(int argc, char** argv) {
-  if (argc != 3) {
+  const auto mode = argc != 4 ? std::end(kModes)
+                              : std::find_if(std::begin(kModes), std::end(kModes),
+                                             [&](auto& row) { return row.name == argv[1]; });
+  const auto size = argc != 4 ? Result<uint64_t>(Error{}) : ParseUint(argv[2]);
+  if (mode == std::end(kModes) || !size) {
     std::fputs("hutch-unpack unpacks image layers for hutchd; it is not started by hand.\n",
                stderr);
     return 2;
   }
-  const Mode mode = std::strcmp(argv[1], "archive") == 0 ? Mode::kArchive : Mode::kLayer;
-  const auto stream = std::make_unique<Stream>();
-  auto root = ConfineTo(argv[2], kMaxUnpackSeconds);
-  Status status = root ? Unpack(*stream, root->get(), mode) : Status(std::move(root).error());
-  if (status) return 0;
-  std::string text = status.error().ToString();
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  IgnoreError(Report("error " + std::string(CodeName(status.error().code)) + " " + text + "\n"),
-              "the exit code says it, too");
-  return 1;
+  auto report = Run(*mode, *size, argv[3]);
+  std::string text;
+  if (report) {
+    text = std::move(report).value() + "end\n";
+  } else {
+    text = report.error().ToString();
+    for (char& c : text)
+      if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
+    text = std::string("error ") + CodeName(report.error().code) + " " + text + "\nend\n";
+  }
+  return WriteAll(kReportFd, text) && report ? 0 : 1;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Writes the entries of one tar stream below a directory: the part of hutch-unpack that runs
-// confined. Every name is resolved with openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), so an entry
-// that goes through a link of the archive's is an error, never a write elsewhere.
+// Writes the entries of one layer below a directory: the part of hutch-unpack that runs confined.
+// Every name is resolved with openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), so an entry that goes
+// through a link of the archive's is an error, never a write elsewhere.
 #pragma once
 
 #include <sys/stat.h>
@@ -11,29 +11,34 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "rootfs/limits.h"
 
 struct archive;
 struct archive_entry;
 
 namespace hutch::rootfs {
 
-enum class Mode {
-  kLayer,    // whiteouts, owners, xattrs: an image layer
-  kArchive,  // plain files of an OCI or docker archive, owned by root
+struct UnpackLimits {  // tests make them small
+  uint64_t entries = kMaxLayerEntries;
+  uint64_t bytes = kMaxLayerBytes;
 };
 
 struct UnpackCounts {
   uint64_t entries = 0;
-  uint64_t bytes = 0;    // logical sizes of files
-  uint64_t dropped = 0;  // device nodes and sockets
-  std::vector<std::string>
-      opaque;  // directories to be marked opaque by somebody with the privilege
+  uint64_t bytes = 0;               // logical sizes of files
+  uint64_t disk_bytes = 0;          // what they take, in blocks of 4 KiB
+  uint64_t dropped = 0;             // device nodes and sockets
+  uint64_t remapped = 0;            // owners above kMaxOwnerId
+  std::vector<std::string> opaque;  // directories for somebody with the privilege to mark
 };
 
 class Unpacker {
  public:
-  Unpacker(int root_fd, Mode mode) : root_fd_(root_fd), mode_(mode) {}
-  // Reads to the end of the tar. kInvalidArgument names the entry; kTooLarge the limit; kNoSpace.
+  // Borrows root_fd, an empty directory. The caller's umask must be 0.
+  explicit Unpacker(int root_fd, const UnpackLimits& limits = {})
+      : root_fd_(root_fd), limits_(limits) {}
+  // Reads to the end of the tar. kInvalidArgument names the entry; kTooLarge the limit; kCorrupt;
+  // kNoSpace. On failure the directory holds whatever was written so far.
   Status Run(archive* tar, UnpackCounts* counts);
 
  private:
@@ -42,17 +47,16 @@ class Unpacker {
     int parent_fd = -1;  // borrowed from the cache
   };
   Status One(archive* tar, archive_entry* entry);
+  Status SetRoot(archive_entry* entry);
   Status MakeWhiteout(const Place& place);
   Status MakeDirectory(const Place& place, archive_entry* entry);
   Status MakeFile(archive* tar, const Place& place, archive_entry* entry);
   Status MakeHardLink(const Place& place, const char* target);
   Status MakeOther(const Place& place, archive_entry* entry);
   Status WriteData(archive* tar, int fd, const Place& place, archive_entry* entry);
-  Status SetXattrs(int fd, archive_entry* entry) const;
-  Status SetOwnerModeTime(const Place& place, archive_entry* entry) const;
+  Status SetOwnerModeTime(int fd, const char* name, const Place& place, archive_entry* entry);
   Result<Place> Locate(const char* raw_path);
   Result<int> ParentFd(const std::string& parent);
-  Status RemoveExisting(const Place& place) const;
   Status FinishDirectories();
 
   struct DirectoryTime {
@@ -60,15 +64,15 @@ class Unpacker {
     timespec mtime;
   };
   int root_fd_;
-  Mode mode_;
+  UnpackLimits limits_;
   UnpackCounts* counts_ = nullptr;
   std::string cached_parent_;
   UniqueFd cached_parent_fd_;
   std::vector<DirectoryTime> directory_times_;
 };
 
-// "./a//b/" -> "a/b"; "" for the root itself. kInvalidArgument for "..", NUL, and anything past the
-// limits.
+// "./a//b/" -> "a/b", "/a" -> "a"; "" for the root itself. kInvalidArgument for "..", kTooLarge
+// past the limits.
 Result<std::string> NormalEntryPath(const char* raw);
 
 }  // namespace hutch::rootfs

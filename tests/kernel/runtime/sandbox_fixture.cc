@@ -50,6 +50,7 @@ int Outcome::term_signal() const {
 }
 
 void SandboxTest::SetUp() {
+  ::umask(077);  // as hutchd runs
   char pattern[] = "/tmp/hutch-test-XXXXXX";
   ASSERT_NE(::mkdtemp(pattern), nullptr);
   dir_ = pattern;
