@@ -1,5 +1,6 @@
-// The OCI image specification as plain structs (image-spec 1.1: manifest.md, config.md, descriptor.md, image-layout.md); Docker's
-// schema 2 documents read the same. Parsers are strict about what matters and ignore unknown members.
+// The OCI image specification as plain structs (image-spec 1.1: manifest.md, config.md,
+// descriptor.md, image-layout.md); Docker's schema 2 documents read the same. Parsers are strict
+// about what matters and ignore unknown members.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +40,8 @@ struct ImageConfig {
   std::vector<std::string> diff_ids;
 };
 
-// kInvalidArgument for a digest that is not of the one allowed shape; call before any use in a path.
+// kInvalidArgument for a digest that is not of the one allowed shape; call before any use in a
+// path.
 Status ValidateDigest(std::string_view digest);
 // Documents with both "manifests" and "layers" are refused, whatever their media type says.
 Result<Manifest> ParseManifest(std::string_view json);
