@@ -91,7 +91,11 @@ void ParseFenced(CLI::App* app, std::vector<std::string> words, bool had_separat
   } catch (const CLI::CallForVersion& version) {
     parsed->text = std::string(version.what()) + "\n";
   } catch (const CLI::Error& error) {
-    parsed->text = nothing_said ? app->help() : Mistake(error.what(), had_separator);
+    const std::vector<std::string> unknown = app->remaining(true);
+    const bool no_command = std::string_view(error.what()).find("subcommand") != std::string::npos;
+    std::string what = error.what();
+    if (no_command && !unknown.empty()) what = "\"" + unknown[0] + "\" is not a command";
+    parsed->text = nothing_said ? app->help() : Mistake(what, had_separator);
     parsed->exit_code = usage;
   }
 }

@@ -1,0 +1,115 @@
+#include "tools/request_bodies.h"
+
+#include <gtest/gtest.h>
+
+#include "tools/base64.h"
+#include "tools/client.h"
+
+namespace hutch::tools {
+namespace {
+
+TEST(CreateBody, HoldsOnlyWhatWasSaid) {
+  Options options;
+  options.image = "python";
+  EXPECT_EQ(oci::PrintJson(*PlanCreateBody(options)), R"({"image":"python"})");
+}
+
+TEST(CreateBody, TurnsUnitsIntoTheApis) {
+  Options options;
+  options.image = "python";
+  options.memory = "256MiB";
+  options.cpus = "0.5";
+  options.pids = "64";
+  options.idle = "5m";
+  options.lifetime = "0";
+  options.labels = {"team=a=b"};
+  options.env = {"EMPTY="};
+  options.writable = true;
+  options.relax_proc_full = true;
+  options.relax_new_privileges = true;
+  const auto body = PlanCreateBody(options);
+  ASSERT_TRUE(body);
+  const oci::Json expected = {
+      {"image", "python"},
+      {"limits", {{"memory_bytes", 268435456}, {"cpus", 0.5}, {"pids", 64}}},
+      {"timeouts", {{"idle_seconds", 300}, {"lifetime_seconds", 0}}},
+      {"labels", {{"team", "a=b"}}},
+      {"env", {{"EMPTY", ""}}},
+      {"rootfs", {{"readonly", false}}},
+      {"relax", {{"proc", "full"}, {"no_new_privileges", false}}}};
+  EXPECT_EQ(*body, expected);
+}
+
+TEST(CreateBody, NamesTheOptionAtFault) {
+  Options options;
+  options.memory = "lots";
+  EXPECT_EQ(PlanCreateBody(options).error().field, "--memory");
+  options.memory.clear();
+  options.env = {"=x"};
+  EXPECT_EQ(PlanCreateBody(options).error().field, "--env");
+  options.env.clear();
+  options.relax_seccomp = "/nonexistent";
+  EXPECT_EQ(PlanCreateBody(options).error().field, "--relax-seccomp");
+}
+
+TEST(ExecBody, TextOrBytes) {
+  Options options;
+  options.command = {"cat"};
+  EXPECT_EQ((*PlanExecBody(options, "hé", ExecIn::kExistingSandbox))["stdin"], "hé");
+  const std::string bytes("\xff\0x", 3);
+  const auto body = PlanExecBody(options, bytes, ExecIn::kExistingSandbox);
+  EXPECT_EQ(*DecodeBase64((*body)["stdin_base64"].get<std::string>()), bytes);
+}
+
+TEST(ExecBody, RunsOwnSandboxHasTheEnvironmentAlready) {
+  Options options;
+  options.command = {"true"};
+  options.env = {"A=1"};
+  options.user = "root";
+  options.timeout = "1.5m";
+  const oci::Json own = {{"command", {"true"}}, {"timeout_seconds", 90.0}};
+  EXPECT_EQ(*PlanExecBody(options, "", ExecIn::kOwnSandbox), own);
+  const auto existing = PlanExecBody(options, "", ExecIn::kExistingSandbox);
+  EXPECT_EQ((*existing)["user"], "root");
+  EXPECT_EQ((*existing)["env"]["A"], "1");
+}
+
+TEST(ListQuery, IsEncoded) {
+  Options options;
+  EXPECT_EQ(PlanListQuery(options), "");
+  options.labels = {"a=b c", "x=&"};
+  options.state = "running";
+  EXPECT_EQ(PlanListQuery(options), "?label=a%3db%20c&label=x%3d%26&state=running");
+}
+
+TEST(Targets, SegmentsCannotLeaveTheirPlace) {
+  EXPECT_EQ(EncodeSegment("python:latest"), "python:latest");
+  EXPECT_EQ(EncodeSegment("../a/b?c#d\r\n"), "..%2fa%2fb%3fc%23d%0d%0a");
+}
+
+TEST(Base64, BothWays) {
+  for (const std::string& bytes : {std::string(), std::string("f"), std::string("fo"),
+                                   std::string("foo"), std::string("\0\xff\x80", 3)})
+    EXPECT_EQ(*DecodeBase64(EncodeBase64(bytes)), bytes);
+  EXPECT_EQ(EncodeBase64("foobar"), "Zm9vYmFy");
+  EXPECT_EQ(EncodeBase64("fo"), "Zm8=");
+  for (const char* bad : {"A", "AAA", "A===", "A=AA", "AA*A", "===="})
+    EXPECT_FALSE(DecodeBase64(bad)) << bad;
+}
+
+TEST(Errors, AreReadFromReplies) {
+  const Error error = ErrorFromReply(
+      409,
+      R"({"error":{"code":"exists","message":"taken","field":"name","hint":"another","step":"reserve id","errno":"EEXIST"}})");
+  EXPECT_EQ(error.code, Code::kExists);
+  EXPECT_EQ(error.what, "reserve id: taken");
+  EXPECT_EQ(error.field, "name");
+  EXPECT_EQ(error.hint, "another");
+  EXPECT_EQ(error.sys, EEXIST);
+  EXPECT_EQ(ErrorFromReply(502, "<html>").code, Code::kInternal);
+  EXPECT_EQ(ErrorFromReply(400, R"({"error":{"code":"new_one","message":"m"}})").code,
+            Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace hutch::tools
