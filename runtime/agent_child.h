@@ -56,6 +56,7 @@ struct ProcessContext {
   int fds[kStartFdCount];
   const sock_filter* filter;
   uint16_t filter_count;
+  uint32_t filter_flags;
 };
 [[noreturn]] void RunProcess(const ProcessContext& context) noexcept;
 

@@ -33,6 +33,7 @@ struct Agent {
   int signal_fd;
   sock_filter process_filter[kMaxFilterInstructions];
   uint16_t process_filter_count;
+  uint32_t process_filter_flags;
   ProcessSlot slots[kMaxAgentProcesses];
   size_t slot_high;  // slots at and above were never used
   alignas(8) char buffer[kMaxStartBytes > kMaxPlanBytes ? kMaxStartBytes : kMaxPlanBytes];
@@ -72,15 +73,20 @@ long CloneProcess(const ProcessContext& context) noexcept {
   return sys::Clone3(&args);
 }
 
-// Where agent and tenant share one limit (cgroup v1), the kernel must choose the tenant: it is born with a higher score than the
-// agent, which goes back to its own. The way back is open, since nobody with CAP_SYS_RESOURCE moved the floor.
+// Where agent and tenant share one limit (cgroup v1), the kernel must choose the tenant: it is born
+// with a higher score than the agent, which goes back to its own. The way back is open, since
+// nobody with CAP_SYS_RESOURCE moved the floor.
 int SetOomScore(const char* score) noexcept {
   const auto size = static_cast<ssize_t>(std::strlen(score));
   return ::write(kOomScoreFd, score, static_cast<size_t>(size)) == size ? 0 : errno;
 }
 
 int StartInto(ProcessSlot& slot, const ChildStart& start, const int* fds) noexcept {
-  ProcessContext context{&start, {}, g_agent.process_filter, g_agent.process_filter_count};
+  ProcessContext context{&start,
+                         {},
+                         g_agent.process_filter,
+                         g_agent.process_filter_count,
+                         g_agent.process_filter_flags};
   std::memcpy(context.fds, fds, sizeof context.fds);
   const bool raise = (start.message->flags & kRaiseOomScore) != 0;
   if (const int err = raise ? SetOomScore(kTenantOomScore) : 0; err != 0) return err;
@@ -202,6 +208,7 @@ int OpenSignals() noexcept {
 
 void KeepProcessFilter(const ChildPlan& plan) noexcept {
   g_agent.process_filter_count = static_cast<uint16_t>(plan.message->process_filter_count);
+  g_agent.process_filter_flags = plan.message->process_filter_flags;
   std::memcpy(g_agent.process_filter, plan.process_filter,
               plan.message->process_filter_count * sizeof(sock_filter));
 }

@@ -197,6 +197,7 @@ Result<std::string> PrintPlan(const oci::Spec& spec, const rootfs::MountPlan& mo
   message.mount_count = static_cast<uint32_t>(mounts.ops.size());
   message.agent_filter_count = static_cast<uint32_t>(filters.agent.size());
   message.process_filter_count = static_cast<uint32_t>(filters.process.size());
+  message.process_filter_flags = filters.process_flags;
   message.strings_size = static_cast<uint32_t>(mounts.strings.size());
   const size_t size = sizeof message + mounts.ops.size() * sizeof(rootfs::MountOp) +
                       (filters.agent.size() + filters.process.size()) * sizeof(sock_filter) +

@@ -176,8 +176,8 @@ enum class ProcessStep : uint32_t {
   kCount,
 };
 inline constexpr const char* kProcessStepNames[] = {
-    "reset signals", "standard descriptors", "groups",           "user",
-    "verify user",   "workdir",         "seccomp filter",       "seal descriptors", "exec",
+    "reset signals", "standard descriptors", "groups",           "user", "verify user",
+    "workdir",       "seccomp filter",       "seal descriptors", "exec",
 };
 static_assert(sizeof kProcessStepNames / sizeof *kProcessStepNames ==
               static_cast<size_t>(ProcessStep::kCount));

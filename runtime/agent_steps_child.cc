@@ -20,7 +20,8 @@ namespace {
 
 constexpr int kLastCapability = 63;  // PR_CAPBSET_DROP answers EINVAL past the kernel's last one
 
-// While our ids are still the host's: later the file of a process that is not dumpable belongs to nobody we are.
+// While our ids are still the host's: later the file of a process that is not dumpable belongs to
+// nobody we are.
 int OpenOomScore(AgentState&) noexcept {
   const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (fd < 0) return errno;
@@ -192,7 +193,7 @@ struct AgentStepRow {
 };
 
 constexpr AgentStepRow kBlankSteps[] = {
-    {AgentStep::kOpenOomScore, OpenOomScore},      // before the ids change
+    {AgentStep::kOpenOomScore, OpenOomScore},    // before the ids change
     {AgentStep::kJoinV1Cgroups, JoinV1Cgroups},  // before any fork: membership is inherited
     {AgentStep::kAwaitMaps, AwaitMaps},          // without maps every id is the overflow id
     {AgentStep::kBecomeRoot, BecomeRoot},

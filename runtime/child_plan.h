@@ -38,7 +38,9 @@ struct PlanMessage {
   uint32_t mount_count;
   uint32_t agent_filter_count;    // instructions
   uint32_t process_filter_count;  // instructions
+  uint32_t process_filter_flags;  // SECCOMP_FILTER_FLAG_*
   uint32_t strings_size;
+  uint32_t reserved;
 };
 static_assert(std::is_trivially_copyable_v<PlanMessage>);
 static_assert(sizeof(PlanMessage) % alignof(rootfs::MountOp) == 0);

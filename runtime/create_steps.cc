@@ -194,8 +194,10 @@ Status CheckSpec(Creation& c) {
     c.mounts.scratch_directories.push_back({kUpperName, 0755, 0, 0});
     c.mounts.scratch_directories.push_back({kWorkName, 0700, 0, 0});
   }
-  ASSIGN_OR_RETURN(c.filters, spec.linux_.seccomp ? seccomp::CompileFilters(*spec.linux_.seccomp)
-                                                  : seccomp::DefaultFilters());
+  ASSIGN_OR_RETURN(c.filters, spec.linux_.seccomp
+                                  ? seccomp::CompileFilters(*spec.linux_.seccomp,
+                                                            spec.process.capabilities.bounding)
+                                  : seccomp::DefaultFilters());
   ASSIGN_OR_RETURN(c.plan, PrintPlan(spec, c.mounts, *c.filters));
   return OkStatus();
 }

@@ -72,7 +72,8 @@ int EnterWorkdir(const ProcessContext& c) noexcept {
 
 int InstallProcessFilter(const ProcessContext& c) noexcept {
   const sock_fprog program{c.filter_count, const_cast<sock_filter*>(c.filter)};
-  return static_cast<int>(-sys::Raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program));
+  return static_cast<int>(
+      -sys::Raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER, c.filter_flags, &program));
 }
 
 // Close-on-exec rather than closed: the report descriptor is needed until exec.

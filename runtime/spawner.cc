@@ -19,7 +19,8 @@ constexpr int kChildControlFd = 3;
 // posix_spawn, so that it is safe beside threads when a dead server is replaced.
 Result<pid_t> StartProcess(int init_memfd, int control_fd) {
   // Through our own /proc entry: by the time of the exec the child has closed its copy.
-  const std::string path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(init_memfd);
+  const std::string path =
+      "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(init_memfd);
   posix_spawn_file_actions_t actions;
   if (::posix_spawn_file_actions_init(&actions) != 0)
     return Error{.code = Code::kInternal, .what = "posix_spawn setup"};

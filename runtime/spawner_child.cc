@@ -94,7 +94,7 @@ void SettleDescriptors(const Request& r, AgentState& state, int* v1_fds) noexcep
 }
 
 [[noreturn]] void RunChild(const Request& r) noexcept {
-  static AgentState state;
+  static constinit AgentState state{};
   static int v1_fds[kMaxV1Fds];
   SettleDescriptors(r, state, v1_fds);
   state.hostname = r.message.hostname;
