@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <condition_variable>
+#include <csignal>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -53,7 +54,14 @@ Result<UniqueFd> Furnish() {
 class Pool : public NetnsPool {
  public:
   explicit Pool(size_t target) : target_(target) {
-    if (target > 0) thread_ = std::thread([this] { Fill(); });
+    if (target == 0) return;
+    // Signals are the program's business: a thread with an open mask would take them from whoever
+    // waits for them.
+    sigset_t all, before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { Fill(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   ~Pool() override {
     {
