@@ -1,7 +1,6 @@
-// hutchd's command line. The only place that knows CLI11.
+// hutchd's command line.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -10,12 +9,14 @@
 namespace hutch::daemon {
 
 struct CommandLine {
-  std::optional<int>
-      exit_code;  // --help and --version were answered, or the usage was wrong (told on stderr)
-  Config config;  // defaults, the file, then the options
+  enum class Action { kRun, kPrint };
+  Action action = Action::kRun;
+  std::string text;  // kPrint: what --help or --version prints
+  Config config;     // defaults, the file, then the options
 };
 
-// kInvalidArgument for a file or value that does not fit.
-Result<CommandLine> ParseCommandLine(int argc, char** argv);
+// Options are "--name VALUE" or "--name=VALUE". kInvalidArgument for an unknown one and for a file
+// or value that does not fit.
+Result<CommandLine> ParseCommandLine(int argc, const char* const* argv);
 
 }  // namespace hutch::daemon

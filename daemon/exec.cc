@@ -88,7 +88,7 @@ Result<std::shared_ptr<Exec>> Exec::Start(ExecPlace& place, ExecFields fields,
 void Exec::WatchOutput(Stream& stream) {
   stream.watch = place_.loop.Add(stream.fd.get(), [this, &stream](Ready) {
     const auto self = shared_from_this();
-    ReadOutput(stream, kMaxReadPerTurn);
+    ReadOutput(stream, kReadPerTurnBytes);
     stream.watch.Arm(Ready::kReadable);
   });
   stream.watch.Arm(Ready::kReadable);
@@ -199,8 +199,8 @@ void Exec::Exited(const runtime::AgentEvent& event) {
   result.duration_ms = static_cast<double>(took.count()) / 1000;
   // What is in the pipes now was written before the end, or by children that outlive it: no waiting
   // for their end of file.
-  ReadOutput(out_, kMaxDrainBytes);
-  ReadOutput(err_, kMaxDrainBytes);
+  ReadOutput(out_, kDrainBytes);
+  ReadOutput(err_, kDrainBytes);
   ReadStats(event, &result);
   Finish(std::move(result));
 }

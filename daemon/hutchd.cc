@@ -30,7 +30,10 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "hutchd: %s\n", WithField(line.error()).c_str());
     return EXIT_FAILURE;
   }
-  if (line->exit_code) return *line->exit_code;
+  if (line->action == CommandLine::Action::kPrint) {
+    std::fputs(line->text.c_str(), stdout);
+    return EXIT_SUCCESS;
+  }
   const Config& config = line->config;
   ConfigureLog(config.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
                LevelOf(config.log_level));

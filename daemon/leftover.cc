@@ -19,7 +19,7 @@ void Leftover::WatchPipe(UniqueFd fd) {
   drain.fd = std::move(fd);
   drain.watch = loop_.Add(drain.fd.get(), [&drain](Ready) {
     char buffer[16 * 1024];
-    for (size_t total = 0; total < kMaxReadPerTurn;) {
+    for (size_t total = 0; total < kReadPerTurnBytes;) {
       const ssize_t count = ::read(drain.fd.get(), buffer, sizeof buffer);
       if (count == 0) return drain.watch.Reset();
       if (count < 0) break;

@@ -39,9 +39,10 @@ inline constexpr Milliseconds kQuarantineRetry{10'000};
 
 // Commands.
 inline constexpr size_t kMaxCommandArgs = 4096;
-inline constexpr size_t kReadChunkBytes = 64 * 1024;   // one read(2) of a command's output
-inline constexpr size_t kMaxReadPerTurn = 512 * 1024;  // of one stream before others get their turn
-inline constexpr size_t kMaxDrainBytes =
+inline constexpr size_t kReadChunkBytes = 64 * 1024;  // one read(2) of a command's output
+inline constexpr size_t kReadPerTurnBytes =
+    512 * 1024;  // of one stream before others get their turn
+inline constexpr size_t kDrainBytes =
     4 * 1024 * 1024;  // after the command's end: more than a pipe can hold
 inline constexpr Milliseconds kKillDeadline{
     10'000};  // a killed command that has not ended is answered anyway
@@ -49,7 +50,7 @@ inline constexpr Milliseconds kForgetRetry{1'000};  // backstop for groups with 
 
 // Users of images.
 inline constexpr size_t kMaxPasswdBytes = 1024 * 1024;
-inline constexpr size_t kMaxCachedImageUsers = 32;
+inline constexpr size_t kCachedImageUsers = 32;
 
 // Workers.
 inline constexpr size_t kMaxQueuedJobs = 64;

@@ -109,7 +109,7 @@ Result<ResolvedUser> Sandboxes::ResolveUserOf(const rootfs::Image& image, const 
       fds.push_back(layer.get());
       layers.push_back(std::move(layer));
     }
-    if (users_by_image_.size() >= kMaxCachedImageUsers) users_by_image_.clear();
+    if (users_by_image_.size() >= kCachedImageUsers) users_by_image_.clear();
     cached = users_by_image_.emplace(image.id, ReadImageUsers(fds)).first;
   }
   return ResolveUser(cached->second, user);

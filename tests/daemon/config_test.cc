@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "daemon/command_line.h"
 #include "tests/base/temp_dir.h"
 
 namespace hutch::daemon {
@@ -63,6 +64,34 @@ TEST(Config, AFileIsNamedInItsErrors) {
   const Status malformed = ApplyConfigFile(path, &config);
   ASSERT_FALSE(malformed.has_value());
   EXPECT_NE(malformed.error().what.find(path), std::string::npos);
+}
+
+TEST(CommandLine, OptionsWinOverTheFile) {
+  const TempDir directory;
+  const std::string path = directory / "hutchd.json";
+  ASSERT_TRUE(WriteFileAtomic(path, R"({"socket":"/from/file","pools":"off"})", Durability::kMemory)
+                  .has_value());
+  const char* argv[] = {"hutchd",       "--config", path.c_str(), "--socket=/from/option",
+                        "--log-format", "json"};
+  const Result<CommandLine> line = ParseCommandLine(6, argv);
+  ASSERT_TRUE(line.has_value()) << line.error().what;
+  EXPECT_EQ(line->config.socket, "/from/option");
+  EXPECT_EQ(line->config.pools, "off");
+  EXPECT_EQ(line->config.log_format, "json");
+}
+
+TEST(CommandLine, WhatIsWrongIsRefused) {
+  const std::vector<std::vector<const char*>> lines = {{"hutchd", "--colour", "red"},
+                                                       {"hutchd", "--socket"},
+                                                       {"hutchd", "file"},
+                                                       {"hutchd", "--pools", "yes"},
+                                                       {"hutchd", "--config", "/none"},
+                                                       {"hutchd", "--socket", "relative"}};
+  for (const auto& line : lines)
+    EXPECT_FALSE(ParseCommandLine(static_cast<int>(line.size()), line.data()).has_value())
+        << line[1];
+  const char* help[] = {"hutchd", "--help"};
+  EXPECT_NE(ParseCommandLine(2, help)->text.find("--cgroup-parent"), std::string::npos);
 }
 
 TEST(Config, EveryKeyIsInTheDocumentAndNoOther) {

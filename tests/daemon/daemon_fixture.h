@@ -9,7 +9,8 @@
 #include "daemon/sandboxes.h"
 #include "daemon/worker.h"
 #include "tests/base/temp_dir.h"
-#include "tests/daemon/fakes.h"
+#include "tests/daemon/fake_runtime.h"
+#include "tests/daemon/fake_store.h"
 
 namespace hutch::daemon {
 

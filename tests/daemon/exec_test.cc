@@ -1,5 +1,6 @@
 #include "daemon/exec.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 
 #include "daemon/limits.h"
@@ -97,6 +98,7 @@ TEST_F(ExecTest, StdinIsFedAsTheCommandReadsIt) {
   const std::string text(300 * 1024, 'i');
   const auto answer = Exec(R"({"command":"cat","stdin":")" + text + "\"}");
   const int in = Process().in.get();
+  ASSERT_EQ(::fcntl(in, F_SETFL, O_NONBLOCK), 0);  // this one thread is the reader as well
   std::string got;
   RunUntil([&] {
     char buffer[64 * 1024];

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <mutex>
+
 #include "tests/daemon/daemon_fixture.h"
 
 namespace hutch::daemon {
@@ -279,6 +281,31 @@ TEST_F(SandboxesTest, OneThatCannotBeRemovedIsQuarantinedAndShown) {
   runtime_.busy_removals = 0;
   EXPECT_EQ(Call("DELETE", "/v1/sandboxes/" + id)->status(), 204);
   EXPECT_EQ(Call("GET", "/v1/info")->json()["quarantined"].size(), 0u);
+}
+
+TEST_F(SandboxesTest, StoppedOnesAreRememberedUpToABound) {
+  const std::string first = Create();
+  EXPECT_EQ(Call("DELETE", "/v1/sandboxes/" + first)->status(), 204);
+  for (size_t i = 0; i < kMaxTombstones; ++i)
+    EXPECT_EQ(Call("DELETE", "/v1/sandboxes/" + Create())->status(), 204);
+  loop_.RunPending();
+  EXPECT_EQ(Call("GET", "/v1/sandboxes")->json()["sandboxes"].size(), kMaxTombstones);
+  EXPECT_EQ(Call("GET", "/v1/sandboxes/" + first)->code(), "not_found");
+}
+
+TEST_F(SandboxesTest, MoreImageJobsThanMayWaitAreRefused) {
+  std::mutex hold;
+  hold.lock();
+  store_.import = [&](const rootfs::ProgressFn&) -> Result<rootfs::Image> {
+    const std::lock_guard wait(hold);
+    return store_.image;
+  };
+  std::vector<std::shared_ptr<Answer>> answers;
+  for (size_t i = 0; i < kMaxQueuedJobs + 2; ++i)
+    answers.push_back(Begin("POST", "/v1/images/import", R"({"path":"/x.tar"})"));
+  EXPECT_EQ(answers.back()->code(), "unavailable");
+  hold.unlock();
+  for (const auto& answer : answers) RunUntil([&] { return answer->done(); });
 }
 
 TEST(States, OnlyTheMovesOfTheTableAreAllowed) {

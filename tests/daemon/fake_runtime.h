@@ -1,4 +1,4 @@
-// A runtime and a store for tests of the daemon's own logic: no kernel, everything scripted. Real
+// A runtime for tests of the daemon's own logic: no kernel, everything scripted. Real
 // descriptors, so that the loop is real.
 #pragma once
 
@@ -15,7 +15,6 @@
 
 #include "base/fd_socket.h"
 #include "base/file.h"
-#include "rootfs/store.h"
 #include "runtime/runtime.h"
 
 namespace hutch::daemon {
@@ -164,8 +163,7 @@ class FakeRuntime final : public runtime::Runtime {
   Result<std::unique_ptr<runtime::Sandbox>> Begin(runtime::CreateRequest request) override {
     if (begin_error) return *begin_error;
     requests.push_back(std::move(request));
-    auto sandbox = std::make_unique<FakeSandbox>("sb-" + std::string(15, 'a') +
-                                                 static_cast<char>('a' + begun.size()));
+    auto sandbox = std::make_unique<FakeSandbox>("sb-" + std::to_string(begun.size()));
     sandbox->spawned = !spawns_later;
     if (ready_at_once) sandbox->Say({.kind = AgentEvent::Kind::kReady});
     begun.push_back(sandbox.get());
@@ -193,37 +191,6 @@ class FakeRuntime final : public runtime::Runtime {
  private:
   UniqueFd ours_, spawner_;
   std::vector<RuntimeEvent> events_;
-};
-
-class FakeStore final : public rootfs::Store {
- public:
-  FakeStore() {
-    image.id = "sha256:" + std::string(64, '1');
-    image.references = {"busybox:latest"};
-    image.diff_ids = {"sha256:" + std::string(64, '2')};
-    image.config.env = {"FROM_IMAGE=1"};
-  }
-  rootfs::Image image;
-  std::vector<std::string> in_use_seen;
-  std::function<Result<rootfs::Image>(const rootfs::ProgressFn&)> import;
-
-  Result<rootfs::Image> Import(const std::string&, const std::string&,
-                               const rootfs::ProgressFn& progress) override {
-    return import(progress);
-  }
-  Result<rootfs::Image> Resolve(const std::string& reference) override {
-    if (reference == "busybox" || reference == "busybox:latest" || reference == image.id)
-      return image;
-    return Error{.code = Code::kNotFound, .what = "no image " + reference};
-  }
-  std::vector<rootfs::Image> List() override { return {image}; }
-  Result<Removed> Remove(const std::string&, const std::vector<std::string>& in_use) override {
-    in_use_seen = in_use;
-    return Removed{.references = image.references, .layers = image.diff_ids, .freed_bytes = 1};
-  }
-  Result<UniqueFd> OpenLayer(const std::string&) override {
-    return hutch::Open("/", O_PATH | O_DIRECTORY);
-  }
 };
 
 }  // namespace hutch::daemon
