@@ -42,7 +42,9 @@ TEST(Netns, LoopbackIsUpAndLowPortsAreFree) {
   ASSERT_TRUE(netns.has_value());
   ASSERT_EQ(::setns(netns->get(), CLONE_NEWNET), 0);
   const auto start = ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", 64);
-  if (start) EXPECT_EQ(*start, "0\n");
+  if (start) {  // a kernel may lack the sysctl
+    EXPECT_EQ(*start, "0\n");
+  }
   const auto route = ReadFile("/proc/thread-self/net/dev", 4096);
   ASSERT_TRUE(route.has_value());
   EXPECT_NE(route->find("lo:"), std::string::npos);

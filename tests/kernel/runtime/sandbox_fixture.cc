@@ -169,7 +169,9 @@ Outcome SandboxTest::RunAs(Sandbox& sandbox, std::vector<std::string> args, cons
 void SandboxTest::Destroy(Sandbox& sandbox) {
   const Status killed = sandbox.Kill();
   EXPECT_TRUE(killed.has_value()) << killed.error().ToString();
-  if (sandbox.init().valid()) EXPECT_TRUE(sandbox.init().WaitEnded(kPatienceMs));
+  if (sandbox.init().valid()) {
+    EXPECT_TRUE(sandbox.init().WaitEnded(kPatienceMs));
+  }
   Status removed = runtime_->Remove(sandbox);
   for (int i = 0; i < 2000 && !removed; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
