@@ -52,8 +52,8 @@ TEST(ExecReply, EachMishapIsOneLineWithWhatHelps) {
       {{{"timed_out", true}}, "--timeout"},
       {{{"oom_killed", true}}, "--memory"},
       {{{"pids_limit_hit", true}}, "--pids"},
-      {{{"stdout_truncated", true}, {"stdout_bytes", 5000}}, "--max-output"},
-      {{{"stderr_truncated", true}, {"stderr_bytes", 5000}}, "stderr"},
+      {{{"stdout_truncated", true}, {"stdout_bytes", 5000u}}, "--max-output"},
+      {{{"stderr_truncated", true}, {"stderr_bytes", 5000u}}, "stderr"},
       {{{"cause", "sandbox_ended"}}, "hutch inspect"},
   };
   for (const auto& [changes, told] : mishaps) {

@@ -39,18 +39,18 @@ TEST(Colours, AreOffWithoutATerminalOrWithNoColor) {
 
 TEST(ProgressLines, PlainStyleSaysEachSubjectOnce) {
   Progress progress(ProgressStyle::kPlain, Colours::kOff);
-  EXPECT_EQ(progress.Take({{"stage", "copy"}, {"subject", "a"}, {"done", 1}, {"total", 2}}),
+  EXPECT_EQ(progress.Take({{"stage", "copy"}, {"subject", "a"}, {"done", 1u}, {"total", 2u}}),
             "copy: a\n");
-  EXPECT_EQ(progress.Take({{"stage", "copy"}, {"subject", "a"}, {"done", 2}, {"total", 2}}), "");
+  EXPECT_EQ(progress.Take({{"stage", "copy"}, {"subject", "a"}, {"done", 2u}, {"total", 2u}}), "");
   EXPECT_EQ(progress.Take({{"stage", "unpack"}}), "unpack\n");
   EXPECT_EQ(progress.Finish(), "");
 }
 
 TEST(ProgressLines, LiveStyleKeepsOneLineAStage) {
   Progress progress(ProgressStyle::kLive, Colours::kOff);
-  EXPECT_EQ(progress.Take({{"stage", "copy"}, {"done", 1}, {"total", 2}}),
+  EXPECT_EQ(progress.Take({{"stage", "copy"}, {"done", 1u}, {"total", 2u}}),
             "copy [==========          ] 50 %");
-  EXPECT_EQ(progress.Take({{"stage", "copy"}, {"done", 2}, {"total", 2}}),
+  EXPECT_EQ(progress.Take({{"stage", "copy"}, {"done", 2u}, {"total", 2u}}),
             "\r\x1b[Kcopy [====================] 100 %");
   EXPECT_EQ(progress.Take({{"stage", "unpack"}, {"subject", std::string(100, 'x')}}),
             "\nunpack " + std::string(37, 'x') + "...");
