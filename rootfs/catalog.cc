@@ -198,6 +198,7 @@ std::vector<std::string> MmdebstrapArgs(const CatalogEntry& entry, const std::st
                                    "--include=" + Join(entry.packages, ","),
                                    "--aptopt=" + apt_options,
                                    "--aptopt=APT::Install-Recommends \"false\"",
+                                   "--dpkgopt=force-unsafe-io",  // the image is synced once
                                    "--dpkgopt=path-exclude=/usr/share/man/*",
                                    "--dpkgopt=path-exclude=/usr/share/doc/*",
                                    "--dpkgopt=path-include=/usr/share/doc/*/copyright",

@@ -75,8 +75,12 @@ Status Complete(Running& running) {
   auto report = running.process.Finish();
   if (!report) return LayerError(job, std::move(report).error());
   job.report = *std::move(report);
-  if (!job.layer.digest.empty() && job.report.digest != job.layer.digest)
+  // First: an error in bytes that are not the layer's says nothing about the layer.
+  if (!job.layer.digest.empty() && !job.report.digest.empty() &&
+      job.report.digest != job.layer.digest)
     return Corrupt(job, "its bytes have digest " + job.report.digest);
+  if (job.report.error) return LayerError(job, *job.report.error);
+  if (job.report.digest.empty()) return LayerError(job, Error{.what = "a report without digest"});
   if (job.report.diff_id != job.layer.diff_id)
     return Corrupt(job, "unpacks to " + job.report.diff_id + ", not " + job.layer.diff_id);
   job.layer.digest = job.report.digest;

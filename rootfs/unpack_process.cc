@@ -97,7 +97,10 @@ constexpr LineRow kLines[] = {
 };
 
 Status ParseLine(std::string_view line, UnpackReport* report) {
-  if (line.starts_with("error ")) return ParseErrorLine(line.substr(6));
+  if (line.starts_with("error ")) {
+    report->error = ParseErrorLine(line.substr(6));
+    return OkStatus();
+  }
   const Words words = Split(line, ' ');
   for (const LineRow& row : kLines)
     if (words[0] == row.key)
@@ -153,7 +156,8 @@ Result<UnpackReport> UnpackProcess::Finish() {
                  .what = "hutch-unpack ended without a report, with " + std::to_string(code),
                  .hint = "out of memory or CPU time while unpacking"};
   auto report = ParseUnpackReport(text_);
-  return report && code != 0 ? Result<UnpackReport>(Malformed()) : std::move(report);
+  if (report && (code != 0) != report->error.has_value()) return Malformed();
+  return report;
 }
 
 Result<UnpackReport> RunUnpack(const UnpackRequest& request) {
@@ -164,7 +168,10 @@ Result<UnpackReport> RunUnpack(const UnpackRequest& request) {
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) return Error{.code = Code::kTooLarge, .what = "hutch-unpack took too long"};
     ASSIGN_OR_RETURN(const bool end, process.Read());
-    if (end) return process.Finish();
+    if (!end) continue;
+    ASSIGN_OR_RETURN(UnpackReport done, process.Finish());
+    if (done.error) return *std::move(done.error);
+    return done;
   }
 }
 

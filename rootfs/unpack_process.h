@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,10 +27,11 @@ struct UnpackReport {
   uint64_t entries = 0, disk_bytes = 0, dropped = 0, remapped = 0;
   std::vector<std::string> opaque;  // directories, below the target
   std::vector<IndexedFile> files;
+  std::optional<Error>
+      error;  // what the unpacker found wrong; the digest may be known all the same
 };
 
-// The report's text. The unpacker is not trusted: kInvalidArgument for anything malformed, and the
-// unpacker's own error when it tells one.
+// The report's text. The unpacker is not trusted: kInternal for anything malformed.
 Result<UnpackReport> ParseUnpackReport(std::string_view text);
 
 enum class UnpackMode { kLayer, kVerify, kInflate, kIndex };
@@ -50,7 +52,7 @@ class UnpackProcess {
   int report_fd() const { return report_.get(); }
   // Takes what is there of the report; true at its end. Blocks unless report_fd() is readable.
   Result<bool> Read();
-  // Waits for the end; call it after Read() said true.
+  // Waits for the end; call it after Read() said true. The report may hold an error.
   Result<UnpackReport> Finish();
 
  private:
@@ -61,7 +63,8 @@ class UnpackProcess {
   std::string text_;
 };
 
-// Start, Read and Finish in one, with kMaxUnpackSeconds as the limit.
+// Start, Read and Finish in one, with kMaxUnpackSeconds as the limit. A report with an error comes
+// back as that error.
 Result<UnpackReport> RunUnpack(const UnpackRequest& request);
 
 }  // namespace hutch::rootfs

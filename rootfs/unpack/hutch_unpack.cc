@@ -127,6 +127,13 @@ Status CloseOthers() {
   return rc < 0 ? SysError(-rc, "close_range") : OkStatus();
 }
 
+std::string ErrorLine(const Error& error) {
+  std::string text = error.ToString();
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
+  return std::string("error ") + CodeName(error.code) + " " + text + "\n";
+}
+
 Result<std::string> Run(const ModeRow& mode, uint64_t size_bytes, const std::string& directory) {
   RETURN_IF_ERROR(CloseOthers());
   // Names are UTF-8 in pax headers: in this locale nothing is converted, so nothing is loaded
@@ -136,7 +143,11 @@ Result<std::string> Run(const ModeRow& mode, uint64_t size_bytes, const std::str
   ::umask(0);
   Stream stream(kInputFd, size_bytes);
   ASSIGN_OR_RETURN(const UniqueFd root, ConfineTo(directory));
-  return mode.run(stream, root.get());
+  auto report = mode.run(stream, root.get());
+  if (report) return report;
+  // What was wrong may be the bytes: their digest tells.
+  const auto digest = stream.DrainPacked();
+  return (digest ? "digest " + *digest + "\n" : "") + ErrorLine(report.error());
 }
 
 int Main(int argc, char** argv) {
@@ -149,17 +160,10 @@ int Main(int argc, char** argv) {
                stderr);
     return 2;
   }
-  auto report = Run(*mode, *size, argv[3]);
-  std::string text;
-  if (report) {
-    text = std::move(report).value() + "end\n";
-  } else {
-    text = report.error().ToString();
-    for (char& c : text)
-      if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
-    text = std::string("error ") + CodeName(report.error().code) + " " + text + "\nend\n";
-  }
-  return WriteAll(kReportFd, text) && report ? 0 : 1;
+  const auto report = Run(*mode, *size, argv[3]);
+  const std::string text = (report ? *report : ErrorLine(report.error())) + "end\n";
+  const bool failed = text.starts_with("error ") || text.find("\nerror ") != std::string::npos;
+  return WriteAll(kReportFd, text) && !failed ? 0 : 1;
 }
 
 }  // namespace

@@ -99,10 +99,19 @@ Status Stream::Drain() {
     ASSIGN_OR_RETURN(const Bytes bytes, Next());
     if (bytes.size == 0) break;
   }
+  return ReadRest();
+}
+
+Status Stream::ReadRest() {
   const void* buffer = nullptr;
   long n;
   while ((n = ReadPacked(nullptr, this, &buffer)) > 0) continue;
   return n == 0 ? OkStatus() : SysError(errno, "read the archive");
+}
+
+Result<std::string> Stream::DrainPacked() {
+  RETURN_IF_ERROR(ReadRest());
+  return packed_hash_.Digest();
 }
 
 Stream::Digests Stream::Finish() {

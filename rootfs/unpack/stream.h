@@ -34,6 +34,8 @@ class Stream {
   Result<Bytes> Next();
   // Reads what is left: padding belongs to the digests, too.
   Status Drain();
+  // The digest of the packed bytes after something else failed: the rest is read, not unpacked.
+  Result<std::string> DrainPacked();
   // A tar reader over this stream, opened. The stream must outlive it.
   Result<ArchivePtr> OpenTar();
   // The error of the last Next() that failed, for those who read through a tar reader.
@@ -48,6 +50,7 @@ class Stream {
   Digests Finish();  // after Drain()
 
  private:
+  Status ReadRest();
   static long ReadPacked(archive*, void* stream, const void** buffer);
   static long ReadPlain(archive*, void* stream, const void** buffer);
 

@@ -53,6 +53,15 @@ Status SetXattrs(int fd, archive_entry* entry) {
   return OkStatus();
 }
 
+// Whether a directory above the entry is named like a whiteout.
+enum class Above { kFine, kIgnore, kRefuse };
+Above LookAbove(const std::string& path) {
+  const std::string parent = "/" + ParentOf(path);
+  if (parent.find("/" + std::string(kAufsPrefix)) != std::string::npos) return Above::kIgnore;
+  return parent.find("/" + std::string(kWhiteout)) == std::string::npos ? Above::kFine
+                                                                        : Above::kRefuse;
+}
+
 uint64_t Blocks(uint64_t bytes) { return (bytes + kDiskBlock - 1) / kDiskBlock * kDiskBlock; }
 
 }  // namespace
@@ -78,6 +87,8 @@ Result<std::string> NormalEntryPath(const char* raw) {
 
 Status Unpacker::Run(archive* tar, UnpackCounts* counts) {
   counts_ = counts;
+  // For layers that do not mention their root.
+  if (::fchmod(root_fd_, 0755) != 0) return EntryError(errno, "chmod", "/");
   while (true) {
     archive_entry* entry = nullptr;
     const int rc = archive_read_next_header(tar, &entry);
@@ -120,13 +131,17 @@ Result<Unpacker::Place> Unpacker::Locate(const char* raw_path) {
   ASSIGN_OR_RETURN(place.path, NormalEntryPath(raw_path));
   if (place.path.empty()) return place;
   place.name = NameOf(place.path);
+  if (LookAbove(place.path) == Above::kRefuse)
+    return BadEntry(place.path, "below a whiteout, which is no directory");
   ASSIGN_OR_RETURN(place.parent_fd, ParentFd(ParentOf(place.path)));
   return place;
 }
 
 // Later entries of one archive replace earlier ones, whole directories included.
 Status Unpacker::One(archive* tar, archive_entry* entry) {
-  ASSIGN_OR_RETURN(const Place place, Locate(archive_entry_pathname(entry)));
+  const char* raw = archive_entry_pathname(entry);
+  if (raw != nullptr && LookAbove(raw) == Above::kIgnore) return OkStatus();
+  ASSIGN_OR_RETURN(const Place place, Locate(raw));
   if (place.path.empty()) return SetRoot(entry);
   if (place.name.starts_with(kWhiteout)) return MakeWhiteout(place);
   if (const char* target = archive_entry_hardlink(entry)) return MakeHardLink(place, target);
@@ -241,15 +256,14 @@ Status Unpacker::MakeHardLink(const Place& place, const char* target) {
   ASSIGN_OR_RETURN(const std::string path, NormalEntryPath(target));
   if (path.empty()) return BadEntry(place.path, "a hard link to the root");
   if (path == place.path) return BadEntry(place.path, "a hard link to itself");
-  ASSIGN_OR_RETURN(const UniqueFd parent,
-                   OpenEntry(root_fd_, ParentOf(path), O_PATH | O_DIRECTORY));
+  const auto parent = OpenEntry(root_fd_, ParentOf(path), O_PATH | O_DIRECTORY);
   const std::string name = NameOf(path);
   struct stat st {};
-  if (::fstatat(parent.get(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0 || S_ISDIR(st.st_mode) ||
-      S_ISCHR(st.st_mode))
+  if (!parent || ::fstatat(parent->get(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+      S_ISDIR(st.st_mode) || S_ISCHR(st.st_mode))
     return BadEntry(place.path, "a hard link to \"" + path + "\", which is no file of the layer");
   const auto link = [&] {
-    return ::linkat(parent.get(), name.c_str(), place.parent_fd, place.name.c_str(), 0);
+    return ::linkat(parent->get(), name.c_str(), place.parent_fd, place.name.c_str(), 0);
   };
   if (link() == 0) return OkStatus();
   if (errno != EEXIST) return EntryError(errno, "link", place.path);

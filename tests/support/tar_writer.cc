@@ -73,7 +73,7 @@ TarWriter& TarWriter::Add(const TarEntry& entry) {
 }
 
 TarWriter& TarWriter::Directory(const std::string& name, uint32_t mode) {
-  return Add({.name = name, .type = '5', .data = {}, .link = {}, .mode = mode});
+  return Add({.name = name, .type = '5', .mode = mode});
 }
 TarWriter& TarWriter::File(const std::string& name, const std::string& data, uint32_t mode) {
   return Add({.name = name, .type = '0', .data = data, .link = {}, .mode = mode});

@@ -8,11 +8,11 @@
 namespace hutch {
 
 struct TarEntry {
-  std::string name;
+  std::string name = {};
   char type =
       '0';  // '0' file, '1' hard link, '2' symlink, '3' char, '4' block, '5' directory, '6' FIFO
-  std::string data;
-  std::string link;
+  std::string data = {};
+  std::string link = {};
   uint32_t mode = 0644;
   int64_t uid = 0, gid = 0;
   int64_t mtime = 1'600'000'000;
