@@ -112,7 +112,7 @@ Status ForEachLine(int fd, const std::function<void(const std::string&)>& take) 
   char block[4096];
   while (true) {
     struct pollfd wait = {fd, POLLIN, 0};
-    const int ready = ::poll(&wait, 1, static_cast<int>(kMaxBootstrapSeconds) * 1000);
+    const int ready = ::poll(&wait, 1, static_cast<int>(kBootstrapSilenceSeconds) * 1000);
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) return Error{.code = Code::kUnavailable, .what = "mmdebstrap is silent"};
     const ssize_t n = ::read(fd, block, sizeof block);

@@ -121,8 +121,8 @@ uint64_t BytesRead(const std::list<Running>& running) {
 
 Status RunLayerJobs(const SourceFiles& files, const std::string& parent, const std::string& subject,
                     const ProgressFn& progress, std::vector<LayerJob>* jobs) {
-  const size_t at_once = std::clamp(std::thread::hardware_concurrency(), 1u, kMaxUnpackers);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(kMaxUnpackSeconds);
+  const size_t at_once = std::clamp(std::thread::hardware_concurrency(), 1u, kUnpackersAtOnce);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(kUnpackSeconds);
   uint64_t total = 0, done = 0;
   for (const LayerJob& job : *jobs) {
     const auto file = files.OpenFile(job.layer.file);

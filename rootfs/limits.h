@@ -19,11 +19,11 @@ inline constexpr uint32_t kMaxOwnerId = 65535;            // above: 65534, as a 
 inline constexpr size_t kMaxArchiveFiles = 20'000;        // in the tar file of a whole image
 inline constexpr size_t kMaxDocumentBytes = 8u << 20;     // a manifest, index or configuration
 inline constexpr size_t kMaxReportBytes = 32u << 20;      // what hutch-unpack may say
-inline constexpr unsigned kMaxUnpackCpuSeconds = 1800;    // of hutch-unpack, for one layer
-inline constexpr unsigned kMaxUnpackSeconds = 7200;       // the same on the clock
-inline constexpr uint64_t kMaxUnpackMemoryBytes = 2ull << 30;  // address space of hutch-unpack
-inline constexpr unsigned kMaxUnpackers = 4;                   // at once, for one import
-inline constexpr size_t kMaxReferenceBytes = 255;              // "name:tag"
-inline constexpr unsigned kMaxBootstrapSeconds = 3600;         // mmdebstrap for one catalog image
+inline constexpr unsigned kUnpackCpuSeconds = 1800;       // of hutch-unpack, for one layer
+inline constexpr unsigned kUnpackSeconds = 7200;          // the same on the clock
+inline constexpr uint64_t kUnpackMemoryBytes = 2ull << 30;  // address space of hutch-unpack
+inline constexpr unsigned kUnpackersAtOnce = 4;             // at once, for one import
+inline constexpr size_t kMaxReferenceBytes = 255;           // "name:tag"
+inline constexpr unsigned kBootstrapSilenceSeconds = 3600;  // mmdebstrap for one catalog image
 
 }  // namespace hutch::rootfs

@@ -164,7 +164,7 @@ Result<UnpackReport> RunUnpack(const UnpackRequest& request) {
   ASSIGN_OR_RETURN(UnpackProcess process, UnpackProcess::Start(request));
   while (true) {
     struct pollfd wait = {process.report_fd(), POLLIN, 0};
-    const int ready = ::poll(&wait, 1, static_cast<int>(kMaxUnpackSeconds) * 1000);
+    const int ready = ::poll(&wait, 1, static_cast<int>(kUnpackSeconds) * 1000);
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) return Error{.code = Code::kTooLarge, .what = "hutch-unpack took too long"};
     ASSIGN_OR_RETURN(const bool end, process.Read());

@@ -63,7 +63,7 @@ class UnpackProcess {
   std::string text_;
 };
 
-// Start, Read and Finish in one, with kMaxUnpackSeconds as the limit. A report with an error comes
+// Start, Read and Finish in one, with kUnpackSeconds as the limit. A report with an error comes
 // back as that error.
 Result<UnpackReport> RunUnpack(const UnpackRequest& request);
 

@@ -137,9 +137,9 @@ Status SetLimits() {
   const std::pair<__rlimit_resource, rlim_t> limits[] = {
       {RLIMIT_CORE, 0},
       {RLIMIT_NOFILE, kMaxOpenFiles},
-      {RLIMIT_CPU, kMaxUnpackCpuSeconds},
+      {RLIMIT_CPU, kUnpackCpuSeconds},
       {RLIMIT_FSIZE, kMaxLayerBytes},
-      {RLIMIT_AS, kMaxUnpackMemoryBytes},
+      {RLIMIT_AS, kUnpackMemoryBytes},
   };
   for (const auto& [resource, value] : limits) {
     struct rlimit limit {};

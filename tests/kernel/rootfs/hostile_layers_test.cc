@@ -4,6 +4,7 @@
 #include <ostream>
 
 #include "base/file.h"
+#include "rootfs/limits.h"
 #include "tests/kernel/rootfs/store_fixture.h"
 #include "tests/support/tar_writer.h"
 
@@ -258,6 +259,24 @@ TEST_F(StoreTest, ADecompressionBombIsRefused) {
   // The same bytes as they are: not a bomb.
   WriteOneLayer(zeros, Compression::kNone, work_ / "plain");
   Import(work_ / "plain");
+}
+
+TEST_F(StoreTest, AnArchiveOfTooManyFilesIsRefused) {
+  TarWriter tar;
+  for (size_t i = 0; i <= kMaxArchiveFiles; ++i) tar.File("f" + std::to_string(i), "");
+  ASSERT_TRUE(WriteFileAtomic(work_ / "tar", tar.Bytes(), Durability::kMemory).has_value());
+  EXPECT_EQ(Refused(work_ / "tar").code, Code::kTooLarge);
+}
+
+// Every opaque directory is a line of the unpacker's report.
+TEST_F(StoreTest, AReportThatIsTooLongIsRefused) {
+  std::string path;
+  for (int i = 0; i < 15; ++i) path += std::string(250, 'd') + "/";
+  TarWriter tar;
+  for (size_t i = 0; i <= kMaxReportBytes / (2 * path.size()); ++i)
+    tar.File(path + std::to_string(i) + "/.wh..wh..opq", "");
+  WriteOneLayer(tar.Bytes(), Compression::kGzip, work_ / "layout");
+  EXPECT_EQ(Refused(work_ / "layout").code, Code::kTooLarge);
 }
 
 }  // namespace
