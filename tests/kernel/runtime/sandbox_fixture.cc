@@ -50,12 +50,12 @@ int Outcome::term_signal() const {
 }
 
 void SandboxTest::SetUp() {
-  ::umask(077);  // as hutchd runs
   char pattern[] = "/tmp/hutch-test-XXXXXX";
   ASSERT_NE(::mkdtemp(pattern), nullptr);
   dir_ = pattern;
   layer_dir_ = dir_ + "/layer";
   MakeLayer(layer_dir_);
+  ::umask(077);  // as hutchd runs; the layer above stands for one that was unpacked
   const cgroups::Layout layout = Must(cgroups::DetectLayout());
   tree_ = std::make_unique<cgroups::Tree>(
       Must(cgroups::Tree::Open(layout, {.parent = "/hutch-test-" + std::to_string(::getpid())})));
