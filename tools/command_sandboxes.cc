@@ -90,9 +90,11 @@ Result<int> RunList(Context& context) {
                {"MEMORY", Align::kRight},
                {"PROCESSES", Align::kRight},
                {"AGE", Align::kRight}});
+  const bool with_stopped = context.options.show_all || !context.options.state.empty();
   std::string ids;
   for (const Json& sandbox : *sandboxes) {
     ASSIGN_OR_RETURN(const SandboxLine line, ReadLine(sandbox));
+    if (line.state == "stopped" && !with_stopped) continue;
     ids += line.id + "\n";
     table.Add({line.id, line.name.empty() ? "-" : line.name, StateCell(line), line.image, line.user,
                line.memory_bytes == 0 ? "-" : FormatSize(line.memory_bytes),

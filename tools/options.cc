@@ -43,6 +43,7 @@ constexpr OptionRow kOptions[] = {
      "Keep this much of each stream, head and tail (default 1MiB)"},
     {kList, "--label", &Options::labels, "KEY=VALUE", "Only with this label (repeatable)"},
     {kList, "--state", &Options::state, "STATE", "Only in this state: creating, running, stopped"},
+    {kList, "-a,--all", &Options::show_all, "", "Also those that stopped within the last minute"},
     {kQuiet, "-q,--quiet", &Options::ids_only, "", "Print ids only"},
     {kImport, "--name", &Options::reference, "NAME:TAG", "The image's name in the store"},
 };

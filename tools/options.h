@@ -29,7 +29,7 @@ struct Options {
   std::string id;                // one sandbox or image
   std::vector<std::string> ids;  // several
   std::string state;
-  bool ids_only = false;
+  bool ids_only = false, show_all = false;
   std::string path, reference;
   std::string shell;
 };

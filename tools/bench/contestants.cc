@@ -1,18 +1,16 @@
 // The contestants that are programs: bwrap, the OCI runtimes, podman, and none at all.
 #include <fcntl.h>
-#include <sched.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "base/file.h"
 #include "base/text.h"
 #include "tools/bench/bundle.h"
 #include "tools/bench/clock.h"
 #include "tools/bench/contestant.h"
+#include "tools/bench/rooted_worker.h"
 #include "tools/process.h"
 
 namespace hutch::tools {
@@ -149,32 +147,26 @@ class Podman : public Contestant {
   std::string rootfs_, running_;
 };
 
-// posix_spawn in the same root file system, no isolation: the floor. A thread of its own changes
-// root (unshare(CLONE_FS), outside the time measured), as posix_spawn cannot.
+// posix_spawn in the same root file system, no isolation: the floor.
 class Plain : public Contestant {
  public:
   explicit Plain(const Setup& setup) : rootfs_(setup.rootfs) {}
-  Status Prepare(size_t) override {
+  Status Prepare(size_t slots) override {
     ASSIGN_OR_RETURN(null_, Open("/dev/null", O_RDWR));
+    while (workers_.size() < slots) workers_.push_back(std::make_unique<RootedWorker>(rootfs_));
     RETURN_IF_ERROR(Cold(kTrue, 0));
     return OkStatus();
   }
-  Result<double> Cold(const Argv& argv, size_t) override {
-    Result<double> result = 0.0;
-    std::thread([&] { result = InsideRoot(argv); }).join();
-    return result;
+  Result<double> Cold(const Argv& argv, size_t slot) override {
+    const Streams streams = {null_.get(), null_.get(), null_.get()};  // the root may have none
+    return workers_[slot]->Run([&] { return TimeOf(argv, streams); });
   }
   Result<double> Exec(const Argv& argv) override { return Cold(argv, 0); }
 
  private:
-  Result<double> InsideRoot(const Argv& argv) {
-    if (::unshare(CLONE_FS) != 0) return SysError(errno, "unshare");
-    if (::chroot(rootfs_.c_str()) != 0) return SysError(errno, "chroot " + rootfs_);
-    if (::chdir("/") != 0) return SysError(errno, "chdir /");
-    return TimeOf(argv, {null_.get(), null_.get(), null_.get()});
-  }
   std::string rootfs_;
   UniqueFd null_;
+  std::vector<std::unique_ptr<RootedWorker>> workers_;
 };
 
 template <class T>
