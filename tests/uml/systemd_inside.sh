@@ -13,8 +13,13 @@ fail() {
 }
 trap 'fail "line $LINENO: $BASH_COMMAND"' ERR
 
-api() {  # api METHOD PATH [JSON]
-  curl --silent --show-error --fail-with-body --max-time 60 --unix-socket $socket -X "$1" "http://hutch$2" ${3:+-d "$3"}
+api() {  # api METHOD PATH [JSON]: the reply on stdout; an error's on stderr
+  local reply
+  reply=$(curl --silent --show-error --fail-with-body --max-time 60 --unix-socket $socket -X "$1" "http://hutch$2" ${3:+-d "$3"}) || {
+    echo "$1 $2: $reply" >&2
+    return 1
+  }
+  echo "$reply"
 }
 main_pid() { systemctl show -P MainPID hutchd.service; }
 
@@ -29,9 +34,7 @@ systemctl is-active --quiet hutchd.service
 api GET /v1/info >/dev/null
 
 say "an image of one program"
-mkdir -p /tmp/bundle/bin && cp /bin/busybox /tmp/bundle/bin/ && ln -s busybox /tmp/bundle/bin/sh && ln -s busybox /tmp/bundle/bin/sleep
-/usr/bin/python3 "$(dirname "$0")/make_image.py" /tmp/bundle /tmp/image
-api POST /v1/images/import '{"path": "/tmp/image", "reference": "tiny"}' | jq -e '.id' >/dev/null
+api POST /v1/images/import '{"path": "/srv/busybox", "reference": "tiny"}' | jq -e '.id' >/dev/null
 
 say "a sandbox with limits that bite"
 id=$(api POST /v1/sandboxes '{"image": "tiny", "workdir": "/", "limits": {"pids": 32}}' | jq -er .id)

@@ -32,7 +32,7 @@ base_root() {
     for list in /etc/apt/sources.list /etc/apt/sources.list.d/debian*; do
       [ ! -s "$list" ] || lists+=("$list")
     done
-    mmdebstrap --quiet --variant=minbase --include="systemd,systemd-sysv,dbus,curl,jq,iproute2,python3-minimal,busybox-static,$packages" \
+    mmdebstrap --quiet --variant=minbase --include="systemd,systemd-sysv,dbus,curl,jq,$packages" \
       --customize-hook='rm -rf "$1"/var/lib/apt/lists/*' "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$cache/$key.new" \
       "${lists[@]}" >&2
     mv "$cache/$key.new" "$cache/$key"
@@ -45,6 +45,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/hutch-systemd.XXXXXX")
 trap 'rm -rf --one-file-system "$work"' EXIT
 cp -a --reflink=auto "$base/." "$work/root"
 DESTDIR=$work/root cmake --install "$tree" --prefix /usr >"$work/install.log"
+"$checkout/tests/support/make_busybox_image.sh" "$work/root/srv" >"$work/image.log"
 systemd-sysusers --root="$work/root" hutch.conf
 systemctl --root="$work/root" --quiet enable hutchd.socket
 
