@@ -57,6 +57,7 @@ struct ProcessContext {
   const sock_filter* filter;
   uint16_t filter_count;
   uint32_t filter_flags;
+  bool no_new_privileges;  // without it only a privileged process may install a filter
 };
 [[noreturn]] void RunProcess(const ProcessContext& context) noexcept;
 

@@ -34,6 +34,7 @@ struct Agent {
   sock_filter process_filter[kMaxFilterInstructions];
   uint16_t process_filter_count;
   uint32_t process_filter_flags;
+  bool no_new_privileges;
   ProcessSlot slots[kMaxAgentProcesses];
   size_t slot_high;  // slots at and above were never used
   alignas(8) char buffer[kMaxStartBytes > kMaxPlanBytes ? kMaxStartBytes : kMaxPlanBytes];
@@ -86,7 +87,8 @@ int StartInto(ProcessSlot& slot, const ChildStart& start, const int* fds) noexce
                          {},
                          g_agent.process_filter,
                          g_agent.process_filter_count,
-                         g_agent.process_filter_flags};
+                         g_agent.process_filter_flags,
+                         g_agent.no_new_privileges};
   std::memcpy(context.fds, fds, sizeof context.fds);
   const bool raise = (start.message->flags & kRaiseOomScore) != 0;
   if (const int err = raise ? SetOomScore(kTenantOomScore) : 0; err != 0) return err;
@@ -209,6 +211,7 @@ int OpenSignals() noexcept {
 void KeepProcessFilter(const ChildPlan& plan) noexcept {
   g_agent.process_filter_count = static_cast<uint16_t>(plan.message->process_filter_count);
   g_agent.process_filter_flags = plan.message->process_filter_flags;
+  g_agent.no_new_privileges = (plan.message->flags & kPlanNoNewPrivileges) != 0;
   std::memcpy(g_agent.process_filter, plan.process_filter,
               plan.message->process_filter_count * sizeof(sock_filter));
 }

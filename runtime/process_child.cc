@@ -130,16 +130,39 @@ constexpr ProcessStepRow kProcessSteps[] = {
     {ProcessStep::kExec, Execute},
 };
 
-}  // namespace
+// relax.no_new_privileges = false: seccomp(2) then asks for CAP_SYS_ADMIN, so the filter comes
+// while the agent's is still there. A filter that forbids the steps behind it ends the process:
+// closed, not open.
+constexpr ProcessStepRow kPrivilegedFilterSteps[] = {
+    {ProcessStep::kSignals, ResetSignals},
+    {ProcessStep::kStdio, SetStdio},
+    {ProcessStep::kFilter, InstallProcessFilter},
+    {ProcessStep::kGroups, SetGroups},
+    {ProcessStep::kUser, SetUser},
+    {ProcessStep::kVerifyUser, VerifyUser},
+    {ProcessStep::kWorkdir, EnterWorkdir},
+    {ProcessStep::kSealFds, SealFds},
+    {ProcessStep::kExec, Execute},
+};
 
-void RunProcess(const ProcessContext& context) noexcept {
-  for (const ProcessStepRow& row : kProcessSteps) {
+template <size_t N>
+void RunRows(const ProcessStepRow (&rows)[N], const ProcessContext& context) noexcept {
+  for (const ProcessStepRow& row : rows) {
     const int err = row.run(context);
     if (err == 0) continue;
     const StartReport report{static_cast<uint32_t>(row.id), err};
     if (::write(context.fds[kStartReportFd], &report, sizeof report) < 0) ::_exit(199);
     ::_exit(200 + static_cast<int>(row.id));
   }
+}
+
+}  // namespace
+
+void RunProcess(const ProcessContext& context) noexcept {
+  if (context.no_new_privileges)
+    RunRows(kProcessSteps, context);
+  else
+    RunRows(kPrivilegedFilterSteps, context);
   ::_exit(198);  // not reached: a successful exec does not return
 }
 

@@ -210,6 +210,19 @@ TEST_F(SandboxTest, AForkBombIsContainedAndCounted) {
   Destroy(*sandbox);
 }
 
+TEST_F(SandboxTest, WithoutNoNewPrivilegesTheFiltersStayAndTheIdsGo) {
+  oci::Spec spec = DefaultSpec();
+  spec.process.no_new_privileges = false;
+  const auto sandbox = Make(spec);
+  ASSERT_NE(sandbox, nullptr);
+  const std::string status = Run(*sandbox, {"cat", "/proc/self/status"}).out;
+  EXPECT_EQ(StatusLine(status, "NoNewPrivs"), "0");
+  EXPECT_EQ(StatusLine(status, "Seccomp_filters"), "2");
+  EXPECT_EQ(StatusLine(status, "CapEff"), "0000000000000000");
+  EXPECT_EQ(StatusLine(status, "Uid"), "1000\t1000\t1000\t1000");
+  Destroy(*sandbox);
+}
+
 TEST_F(SandboxTest, ForbiddenCallsAreRefused) {
   const auto sandbox = Make();
   ASSERT_NE(sandbox, nullptr);
