@@ -159,9 +159,7 @@ Error StartReportError(uint32_t step, int sys, const oci::ProcessSpec& spec) {
     if (missing && command.find('/') != std::string::npos)
       error.hint = "the file, or the interpreter it names, does not exist";
   } else if (step == static_cast<uint32_t>(ProcessStep::kWorkdir)) {
-    error.code = sys == EACCES                     ? Code::kForbidden
-                 : sys == ENOENT || sys == ENOTDIR ? Code::kNotFound
-                                                   : Code::kInvalidArgument;
+    error.code = sys == EACCES ? Code::kForbidden : Code::kInvalidArgument;
     error.what = "workdir " + spec.cwd + ": " + strerrordesc_np(sys);
     error.field = "workdir";
   }

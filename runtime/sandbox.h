@@ -40,7 +40,7 @@ struct AgentEvent {
     kFailed,       // it could not be made: error says which step; destroy it
     kStarted,      // process: pid inside the sandbox is known
     kStartFailed,  // process: never ran (error: kCommandNotFound, kCommandNotExecutable, kLimit for
-                   // pids, kNotFound for the workdir, ...)
+                   // pids, kInvalidArgument for the workdir, ...)
     kExited,       // process: wait status and usage; its group may still hold children of it
     kClosed,       // the agent hung up or broke the protocol: the sandbox is lost, destroy it
   };
