@@ -22,7 +22,9 @@ enum class Ready {
 };  // kPriority: POLLPRI, or the peer is gone altogether (POLLHUP)
 
 // Watches a borrowed descriptor. Destroy it before the descriptor is closed (declare it after the
-// owner). Safe to destroy from its own callback. At most one watch for a descriptor.
+// owner). Safe to destroy from its own callback. At most one watch for a descriptor. A callback may
+// come without cause (an event meant for a descriptor closed in the same turn): look before you
+// believe.
 class Watch {
  public:
   struct State;

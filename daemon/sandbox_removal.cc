@@ -104,23 +104,28 @@ void Sandboxes::FinishRemoval(SandboxEntry& entry) {
   memory_granted_ -= entry.facts.fields.memory_bytes;
   if (!entry.facts.fields.name.empty()) ids_by_name_.erase(entry.facts.fields.name);
   const auto waiters = std::exchange(entry.removal_waiters, {});
-  for (const auto& waiter : waiters) waiter(OkStatus());
   const Created created = std::exchange(entry.created, nullptr);
+  Bury(std::move(node.mapped()));
+  for (const auto& waiter : waiters) waiter(OkStatus());
   if (created)
     created(entry.error.value_or(
         Error{.code = Code::kBadState, .what = "it was deleted while it was being made"}));
-  // Its own callbacks may be on the stack: buried once they are done.
-  parts_.loop.Post([this, buried = std::make_shared<std::unique_ptr<SandboxEntry>>(
-                              std::move(node.mapped()))] { Bury(std::move(*buried)); });
 }
 
+// Their own callbacks may be on the stack: parts are destroyed once those are done.
 void Sandboxes::Bury(std::unique_ptr<SandboxEntry> entry) {
-  const bool was_running = entry->commands != nullptr;
-  entry->commands.reset();
-  entry->sandbox.reset();
   entry->moments.pid = 0;
-  if (!was_running) return;  // never visible as running: no tombstone
+  if (entry->commands == nullptr) {  // never visible as running: no tombstone
+    const std::shared_ptr<SandboxEntry> remains = std::move(entry);
+    return parts_.loop.Post([remains] {});
+  }
+  std::shared_ptr<runtime::Sandbox> sandbox = std::move(entry->sandbox);
+  std::shared_ptr<Commands> commands = std::move(entry->commands);
   tombstones_.push_back(std::move(entry));
+  parts_.loop.Post([sandbox = std::move(sandbox), commands = std::move(commands)]() mutable {
+    commands.reset();  // first: they borrow the sandbox
+    sandbox.reset();
+  });
   if (tombstones_.size() > kMaxTombstones) tombstones_.erase(tombstones_.begin());
   ScheduleBurialSweep();
 }

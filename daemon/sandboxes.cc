@@ -175,8 +175,10 @@ void Sandboxes::Track(SandboxEntry& entry) {
   entry.agent_watch =
       parts_.loop.Add(entry.sandbox->agent_fd(), [this, &entry](Ready) { OnAgent(entry); });
   entry.agent_watch.Arm(Ready::kReadable);
-  entry.init_watch =
-      parts_.loop.Add(entry.sandbox->init().fd(), [this, &entry](Ready) { InitEnded(entry); });
+  entry.init_watch = parts_.loop.Add(entry.sandbox->init().fd(), [this, &entry](Ready) {
+    if (entry.sandbox->init().HasEnded()) return InitEnded(entry);
+    entry.init_watch.Arm(Ready::kReadable);
+  });
   entry.init_watch.Arm(Ready::kReadable);
 }
 
@@ -199,7 +201,11 @@ void Sandboxes::OnSpawnerEvent(runtime::RuntimeEvent& event) {
   if (event.kind == Kind::kSpawnFailed)
     FailCreation(*entry, event.error.value_or(Error{.code = Code::kInternal,
                                                     .what = "the sandbox could not be spawned"}));
-  if (event.kind == Kind::kInitExited) InitEnded(*entry);
+  if (event.kind != Kind::kInitExited) return;
+  if (!entry->ending)
+    Log(LogLevel::kWarning, "the first process of a sandbox ended unasked",
+        {{"sandbox", event.id}, {"wait_status", std::to_string(event.wait_status)}});
+  InitEnded(*entry);
 }
 
 void Sandboxes::OnAgent(SandboxEntry& entry) {
@@ -217,6 +223,10 @@ void Sandboxes::OnAgentEvent(SandboxEntry& entry, const runtime::AgentEvent& eve
           entry, event.error.value_or(Error{.code = Code::kInternal, .what = "the agent failed"}));
     case Kind::kClosed:
       entry.agent_watch.Reset();
+      if (!entry.ending)
+        Log(LogLevel::kWarning, "an agent hung up",
+            {{"sandbox", entry.facts.id},
+             {"error", event.error ? event.error->ToString() : "end of file"}});
       if (entry.moments.state == SandboxState::kCreating)
         return FailCreation(
             entry, event.error.value_or(Error{.code = Code::kUnavailable,

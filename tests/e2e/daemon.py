@@ -1,4 +1,5 @@
 """A hutchd of one test's own, in a private directory and cgroup, and the proof that it leaves nothing behind."""
+import contextlib
 import json
 import os
 import pathlib
@@ -88,7 +89,8 @@ class Daemon:
 
     def import_busybox(self):
         subprocess.run([str(MAKE_IMAGE), str(self.dir)], check=True, stdout=subprocess.DEVNULL)
-        return self.client().call("POST", "/v1/images/import", {"path": str(self.dir / "busybox"), "reference": "busybox:latest"})
+        with contextlib.closing(self.client()) as client:
+            return client.call("POST", "/v1/images/import", {"path": str(self.dir / "busybox"), "reference": "busybox:latest"})
 
     def fds(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
@@ -108,15 +110,19 @@ class Daemon:
         return self.process.wait(timeout=PATIENCE)
 
     def remove_all(self):
-        client = self.client()
-        for sandbox in client.call("GET", "/v1/sandboxes")["sandboxes"]:
-            if sandbox["state"] == "stopped":
-                continue
-            try:
-                client.delete(sandbox["id"])
-            except ApiError as error:
-                if error.code != "not_found":
-                    raise
+        with contextlib.closing(self.client()) as client:
+            for sandbox in client.call("GET", "/v1/sandboxes")["sandboxes"]:
+                self.remove(client, sandbox)
+
+    @staticmethod
+    def remove(client, sandbox):
+        if sandbox["state"] == "stopped":
+            return
+        try:
+            client.delete(sandbox["id"])
+        except ApiError as error:
+            if error.code != "not_found":
+                raise
 
     def groups(self):
         """Directories of sandboxes' cgroups, in every hierarchy."""

@@ -21,11 +21,13 @@ class Restart(unittest.TestCase):
         self.addCleanup(self.daemon.close)
         self.daemon.import_busybox()
         self.client = self.daemon.client()
+        self.addCleanup(lambda: self.client.close())
 
     def begin_exec(self, sandbox, command):
         """Sends an exec and does not wait for its answer."""
         body = json.dumps({"command": command}).encode()
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.addCleanup(connection.close)  # to close it is to hang up
         connection.connect(self.daemon.socket)
         connection.sendall(b"POST /v1/sandboxes/%s/exec HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s" % (sandbox.encode(), len(body), body))
         return connection
@@ -95,7 +97,7 @@ class Restart(unittest.TestCase):
         threads = [threading.Thread(target=create) for _ in range(4)]
         for thread in threads:
             thread.start()
-        wait_until(lambda: len(self.daemon.groups()) > 10, "some are made")
+        wait_until(lambda: len(self.client.call("GET", "/v1/sandboxes?state=running")["sandboxes"]) > 5, "some are made")
         self.daemon.kill()
         stop.set()
         for thread in threads:
