@@ -116,7 +116,7 @@ class Exec(DaemonCase):
         self.assertEqual(error["errno"], "ENOENT")
         error = self.refused("command_not_executable", "POST", path, {"command": ["/etc"]})
         self.assertEqual(error["errno"], "EACCES")
-        error = self.refused("not_found", "POST", path, {"command": "true", "workdir": "/no/such"})
+        error = self.refused("invalid_argument", "POST", path, {"command": "true", "workdir": "/no/such"})
         self.assertEqual(error["field"], "workdir")
         self.assertEqual(self.exec("true")["exit_code"], 0)
 
