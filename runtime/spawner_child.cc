@@ -207,12 +207,26 @@ int RaiseNegativeOomScore() noexcept {
   return err;
 }
 
+// What hutchd ignores (SIGPIPE, or SIGHUP under nohup) would stay ignored in every tenant:
+// execve(2) and CLONE_CLEAR_SIGHAND reset handlers only. Past libc, which keeps two signals to
+// itself and lets posix_spawn ignore them.
+int ResetDispositions() noexcept {
+  constexpr uint64_t kDefault[4] = {};  // the kernel's sigaction: SIG_DFL, no flags, empty mask
+  for (int signal = 1; signal < NSIG; ++signal) {
+    if (signal == SIGKILL || signal == SIGSTOP) continue;
+    const long rc = sys::Raw(SYS_rt_sigaction, signal, kDefault, nullptr, sizeof(uint64_t));
+    if (rc < 0) return static_cast<int>(-rc);
+  }
+  return 0;
+}
+
 }  // namespace
 
 int RunSpawner(int control_fd) noexcept {
   sigset_t all;
   sigfillset(&all);
   if (::sigprocmask(SIG_SETMASK, &all, nullptr) != 0) return errno;
+  if (const int err = ResetDispositions(); err != 0) return err;
   ::setsid();
   if (::prctl(PR_SET_DUMPABLE, 0) != 0) return errno;
   if (const int err = RaiseNegativeOomScore(); err != 0) return err;

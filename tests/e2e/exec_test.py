@@ -36,6 +36,11 @@ class Exec(DaemonCase):
         result = self.exec("kill -TERM $$")
         self.assertEqual((result["exit_code"], result["signal"], result["cause"]), (None, "SIGTERM", "signaled"))
 
+    def test_no_signal_is_ignored_or_blocked(self):
+        status = dict(line.split(":\t") for line in self.exec(["cat", "/proc/self/status"])["stdout"].splitlines() if line.startswith("Sig"))
+        for name in ("SigIgn", "SigBlk", "SigPnd"):
+            self.assertEqual(int(status[name], 16), 0, name)
+
     def test_a_time_out_kills_all_and_keeps_the_output(self):
         one, two = number(1), number(2)
         result = self.exec(f"echo partial; sleep {one} & sleep {two}", timeout_seconds=1)
@@ -49,6 +54,7 @@ class Exec(DaemonCase):
     def test_long_output_is_cut_and_counted(self):
         result = self.exec("yes 0123456789 | head -c 10485760")
         self.assertEqual((result["stdout_bytes"], len(result["stdout"]), result["stdout_truncated"]), (10485760, 1048576, True))
+        self.assertEqual(result["cause"], "exited")
         self.assertEqual(result["stdout"][:11], "0123456789\n")
         result = self.exec("yes | head -c 1000; echo end", max_output_bytes=100)
         self.assertEqual((result["stdout_bytes"], len(result["stdout"])), (1004, 100))
