@@ -57,9 +57,7 @@ class FakeSandbox final : public runtime::Sandbox {
 
   // --- runtime::Sandbox
   const std::string& id() const override { return id_; }
-  uint32_t host_id_start() const override {
-    return static_cast<uint32_t>(::getuid()) - kUid;
-  }  // chown of a pipe to ourselves
+  uint32_t host_id_start() const override { return host_ids; }
   pid_t pid() const override { return 4711; }
   bool from_pool() const override { return true; }
   const std::vector<runtime::Timing>& timings() const override { return timings_; }
@@ -107,8 +105,8 @@ class FakeSandbox final : public runtime::Sandbox {
   }
 
   bool spawned = true;
-
-  static constexpr uint32_t kUid = 1000;
+  // The chown of pipes to user 1000 is one to ourselves.
+  uint32_t host_ids = static_cast<uint32_t>(::getuid()) - 1000;
 
  private:
   static UniqueFd Copy(int fd) {

@@ -152,11 +152,15 @@ class Daemon:
 
     def close(self):
         """Removes every sandbox, stops, and fails when anything is left."""
-        if self.process.poll() is None:
-            self.remove_all()
-            code = self.stop()
-            if code != 0:
-                raise AssertionError(f"hutchd ended with {code}:\n{self.log.read_text()[-4000:]}")
+        try:
+            if self.process.poll() is None:
+                self.remove_all()
+                code = self.stop()
+                if code != 0:
+                    raise AssertionError(f"hutchd ended with {code}:\n{self.log.read_text()[-4000:]}")
+        finally:
+            if self.process.poll() is None:
+                self.kill()
         wait_until(lambda: not self.leftovers(), f"nothing is left: {self.leftovers()}", 20)
         self.remove_groups()
         shutil.rmtree(self.dir)
@@ -171,11 +175,8 @@ class DaemonCase(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.daemon = Daemon(*cls.options, config=cls.config).start()
+        cls.addClassCleanup(cls.daemon.close)
         cls.daemon.import_busybox()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.close()
 
     def setUp(self):
         self.client = self.daemon.client()
