@@ -220,7 +220,10 @@ void Exec::ReadStats(const runtime::AgentEvent& event, ExecResult* result) {
   if (group == nullptr) return;
   const cgroups::Stats stats = group->ReadStats();
   facts_.oom_killed = stats.memory_events.oom_kill > 0;
-  result->pids_limit_hit = stats.pids_limit_hits > 0;
+  // Since Linux 6.11 a refused fork counts where the limit is, which is the sandbox's group.
+  place_.counters = ReadCounters(place_.sandbox);
+  result->pids_limit_hit =
+      stats.pids_limit_hits > 0 || place_.counters.pids_limit_hits > before_.pids_limit_hits;
   Usage& usage = result->usage;
   if (stats.memory_peak_bytes) usage.memory_peak_bytes = *stats.memory_peak_bytes;
   if (stats.cpu_user_us) usage.cpu_user_ms = static_cast<double>(*stats.cpu_user_us) / 1000;

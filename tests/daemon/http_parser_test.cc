@@ -117,8 +117,7 @@ TEST(HttpParser, RefusesWhatSmugglesRequests) {
       "POST / HTTP/1.1\r\nHost: h\r\nX: y\r\n folded",
       "POST / HTTP/1.1\r\nHost: h\nX: y",
       "POST / HTTP/1.1\r\nHost: h\r\nX: a\rb",
-      "POST / HTTP/1.1\r\nHost: h\r\nX: a\x01"
-      "b",
+      "POST / HTTP/1.1\r\nHost: h\r\nX: a\001b",
       "GET / HTTP/1.1",
       "GET / HTTP/1.1\r\nHost: a\r\nHost: b",
       "GET / HTTP/2.0\r\nHost: h",

@@ -41,8 +41,9 @@ class Hardening(DaemonCase):
         self.assertGreater(outer, 65535)
 
     def test_no_network_but_loopback(self):
-        names = [line.split(": ")[1] for line in self.sh("ip -o link")["stdout"].splitlines()]
-        self.assertEqual(names, ["lo"])
+        # A kernel may put tunnel devices into every namespace; they are down and nobody inside can change that.
+        links = [line for line in self.sh("ip -o link")["stdout"].splitlines() if "UP" in line.split(">")[0].split("<")[1].split(",")]
+        self.assertEqual([line.split(": ")[1] for line in links], ["lo"])
         self.assertNotEqual(self.sh("ping -c 1 -W 1 1.1.1.1")["exit_code"], 0)
 
     def test_the_root_is_read_only(self):

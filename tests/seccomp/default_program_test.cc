@@ -172,7 +172,7 @@ TEST(DefaultProgram, FollowsTheTable) {
 TEST(DefaultProgram, SocketsByFamilyAndProtocolWhateverTheHighHalves) {
   const Program program = Agent();
   const std::vector<uint64_t> samples = Samples();
-  for (const uint32_t nr : {SYS_socket, SYS_socketpair})
+  for (const uint32_t nr : {uint32_t{SYS_socket}, uint32_t{SYS_socketpair}})
     for (const uint64_t family : samples)
       for (const uint64_t protocol : samples) {
         const auto f = static_cast<uint32_t>(family), p = static_cast<uint32_t>(protocol);

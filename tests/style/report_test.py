@@ -43,6 +43,14 @@ class Report(unittest.TestCase):
     def test_a_skip_listed_for_another_stage_is_red(self):
         self.assertEqual(self.judge(SKIPPED, [("uml-kernel/A.*", "needs PSI")])[0]["failed"], 1)
 
+    def test_a_skip_inside_a_python_program_is_seen(self):
+        out = "test_a (m.T.test_a) ... ok\ntest_psi (m.T.test_psi)\nOf pressure. ... skipped 'no PSI here'\nOK (skipped=1)"
+        body = f'<testcase name="e2e.x" status="run"><system-out>{out}</system-out></testcase>'
+        self.assertEqual(self.judge(body)[0], {"passed": 1, "failed": 1, "skipped": 0})
+        counts, text = self.judge(body, [("unit/e2e.x/test_psi", "needs PSI")])
+        self.assertEqual(counts, {"passed": 1, "failed": 0, "skipped": 1})
+        self.assertIn("no PSI here", text)
+
     def test_no_test_and_no_file_are_red(self):
         self.assertEqual(self.judge("")[0]["failed"], 1)
         self.assertEqual(report.judge([], ["absent.xml"], io.StringIO())["failed"], 1)

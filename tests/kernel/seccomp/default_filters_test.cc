@@ -40,7 +40,7 @@ TEST(SeccompKernel, vsock_denied) {
 }
 
 TEST(SeccompKernel, family_table) {
-  for (const uint32_t call : {SYS_socket, SYS_socketpair}) {
+  for (const uint32_t call : {uint32_t{SYS_socket}, uint32_t{SYS_socketpair}}) {
     std::vector<Probe> probes;
     for (uint64_t family = 0; family <= 46; ++family)
       probes.push_back({call, {family, SOCK_STREAM, 0}});
@@ -131,10 +131,16 @@ TEST(SeccompKernel, int80_killed) {
   const auto getpid32 = [] {
     long value = 20;
     asm volatile("int $0x80" : "+a"(value) : : "memory", "r8", "r9", "r10", "r11");
-    return 0;
+    return value == ::getpid() ? 0 : 1;
   };
   const int bare = InChild(getpid32);
   const int status = Confined(Layers::kTenant, getpid32);
+  if (WIFEXITED(bare) && WEXITSTATUS(bare) == 1) {
+    // No 32-bit entry at all (User Mode Linux): the instruction makes a 64-bit call, which the
+    // filter judges as one.
+    EXPECT_EQ(status, bare);
+    return;
+  }
   ASSERT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(WTERMSIG(status), WIFSIGNALED(bare) ? WTERMSIG(bare) : SIGSYS);
 }
