@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <regex>
 #include <set>
 
 #include "base/file.h"
@@ -69,10 +68,10 @@ TEST(Routes, AreTheHeadingsOfTheApiPage) {
   const Result<std::string> page = ReadFile(HUTCH_SOURCE_DIR "/docs/api.md", 1u << 20);
   ASSERT_TRUE(page.has_value());
   std::set<std::string> headings;
-  const std::regex heading("^### ([A-Z]+ /\\S+)$");
   for (const std::string& line : Split(*page, '\n')) {
-    std::smatch match;
-    if (std::regex_match(line, match, heading)) headings.insert(match[1]);
+    const std::vector<std::string> words = Split(line, ' ');
+    if (words.size() == 3 && words[0] == "###" && words[2].starts_with('/'))
+      headings.insert(words[1] + " " + words[2]);
   }
   EXPECT_EQ(Calls(), headings);
 }
