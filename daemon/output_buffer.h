@@ -9,10 +9,10 @@
 namespace hutch::daemon {
 
 struct CapturedOutput {
-  std::string text;      // UTF-8, or base64 of the bytes kept
-  const char* encoding;  // "utf-8" or "base64"
-  uint64_t total_bytes;  // all that was written
-  bool truncated;
+  std::string text = {};           // UTF-8, or base64 of the bytes kept
+  const char* encoding = "utf-8";  // or "base64"
+  uint64_t total_bytes = 0;        // all that was written
+  bool truncated = false;
 };
 
 class OutputBuffer {
