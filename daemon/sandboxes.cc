@@ -359,6 +359,12 @@ size_t Sandboxes::commands_running() const {
   return count;
 }
 
+size_t Sandboxes::ending() const {
+  return static_cast<size_t>(std::count_if(living_.begin(), living_.end(), [](const auto& item) {
+    return item.second->ending && !item.second->quarantined;
+  }));
+}
+
 std::vector<std::string> Sandboxes::ImagesInUse() const {
   std::set<std::string> images;
   for (const auto& [id, entry] : living_) images.insert(entry->facts.image_id);

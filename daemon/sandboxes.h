@@ -88,6 +88,7 @@ class Sandboxes {
   Result<std::shared_ptr<Exec>> Run(SandboxEntry& entry, ExecFields fields, Exec::Done done);
   void KillCommands();  // of all sandboxes, when the daemon stops
   size_t commands_running() const;
+  size_t ending() const;  // being removed, without those in quarantine
 
   // Images.
   std::vector<std::string> ImagesInUse() const;

@@ -92,8 +92,8 @@ Result<std::unique_ptr<runtime::Runtime>> StartRuntime(const Config& config,
   return runtime::Runtime::Start(runtime_config, tree);
 }
 
-// From the first signal on: no new requests, time for those under way, then their commands are
-// killed and answered.
+// From the first signal on: no new requests, time for those under way and for removals that have
+// begun; then commands are killed and answered.
 class Stopper {
  public:
   Stopper(Loop& loop, HttpServer& server, Sandboxes& sandboxes, const Config& config)
@@ -115,7 +115,7 @@ class Stopper {
 
  private:
   void Poll() {
-    if (server_.requests_under_way() == 0) return loop_.Stop();
+    if (server_.requests_under_way() == 0 && sandboxes_.ending() == 0) return loop_.Stop();
     if (Loop::Now() >= deadline_ && killed_) return loop_.Stop();
     if (Loop::Now() >= deadline_) {
       killed_ = true;

@@ -69,6 +69,15 @@ class Restart(unittest.TestCase):
         self.restart()
         self.check_taken_up(before)
 
+    def test_an_orderly_stop_finishes_removals_that_have_begun(self):
+        for _ in range(5):
+            made = self.client.create(timeouts={"lifetime_seconds": 1})
+            wait_until(lambda: self.client.get(made["id"])["state"] == "stopped", "its lifetime ends")
+            self.assertEqual(self.daemon.stop(), 0)
+            self.assertFalse([g for g in self.daemon.groups() if made["id"] in g])
+            self.assertFalse((self.daemon.dir / "run" / "sandboxes" / made["id"]).exists())
+            self.restart()
+
     def test_an_orderly_stop_answers_requests_under_way(self):
         self.client.create(name="one")
         connection = self.begin_exec("one", "echo partial; sleep 100000")
