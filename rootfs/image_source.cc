@@ -260,16 +260,18 @@ Result<std::string> NormalReference(const std::string& text) {
   const auto good = [&](char c) {
     return alphanumeric(c) || std::string_view("._-/:").find(c) != std::string_view::npos;
   };
-  if (text.empty() || text.size() > kMaxReferenceBytes || !alphanumeric(text.front()) ||
-      text.back() == '/' || text.back() == ':' || !std::all_of(text.begin(), text.end(), good) ||
-      text.find("..") != std::string::npos || text.find("//") != std::string::npos ||
-      text.starts_with("sha256:"))
+  const size_t colon = text.rfind(':'), slash = text.rfind('/');
+  const bool tagged = colon != std::string::npos && (slash == std::string::npos || colon > slash);
+  // Judged with its tag: a name that is given out must be one that is taken again.
+  const std::string name = tagged ? text : text + ":latest";
+  if (text.empty() || name.size() > kMaxReferenceBytes || !alphanumeric(text.front()) ||
+      text.back() == '/' || text.back() == ':' || !std::all_of(name.begin(), name.end(), good) ||
+      name.find("..") != std::string::npos || name.find("//") != std::string::npos ||
+      name.starts_with("sha256:"))
     return Error{.code = Code::kInvalidArgument,
                  .what = "not an image name: \"" + text.substr(0, 80) + "\"",
                  .field = "reference"};
-  const size_t colon = text.rfind(':'), slash = text.rfind('/');
-  const bool tagged = colon != std::string::npos && (slash == std::string::npos || colon > slash);
-  return tagged ? text : text + ":latest";
+  return name;
 }
 
 }  // namespace hutch::rootfs

@@ -28,8 +28,22 @@ TEST(NormalReference, Table) {
 }
 
 TEST(NormalReference, NamesAreBounded) {
-  EXPECT_TRUE(NormalReference(std::string(kMaxReferenceBytes, 'a')).has_value());
-  EXPECT_FALSE(NormalReference(std::string(kMaxReferenceBytes + 1, 'a')).has_value());
+  const size_t room = kMaxReferenceBytes - std::string(":latest").size();
+  EXPECT_TRUE(NormalReference(std::string(room, 'a')).has_value());
+  EXPECT_FALSE(NormalReference(std::string(room + 1, 'a')).has_value());
+  EXPECT_TRUE(NormalReference(std::string(kMaxReferenceBytes - 2, 'a') + ":b").has_value());
+  EXPECT_FALSE(NormalReference(std::string(kMaxReferenceBytes - 1, 'a') + ":b").has_value());
+}
+
+TEST(NormalReference, WhatItGivesIsTakenAgainUnchanged) {
+  const std::string long_name(kMaxReferenceBytes - std::string(":latest").size(), 'a');
+  for (const std::string& text : {std::string("a"), std::string("a/b"), std::string("a:1/b"),
+                                  std::string("a:1"), long_name}) {
+    const auto once = NormalReference(text);
+    ASSERT_TRUE(once.has_value()) << text;
+    EXPECT_EQ(*NormalReference(*once), *once);
+  }
+  EXPECT_FALSE(NormalReference("sha256").has_value()) << "with its tag it would read as a digest";
 }
 
 TEST(Catalog, EveryEntryIsRead) {
