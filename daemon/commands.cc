@@ -23,6 +23,15 @@ Result<std::shared_ptr<Exec>> Commands::Run(ExecFields fields, oci::ProcessSpec 
   return exec;
 }
 
+Result<std::shared_ptr<ToolProcess>> Commands::RunTool(ToolSpec tool, oci::ProcessSpec spec,
+                                                       ToolProcess::Done done) {
+  ASSIGN_OR_RETURN(
+      std::shared_ptr<ToolProcess> process,
+      ToolProcess::Start(place_.sandbox, std::move(tool), std::move(spec), std::move(done)));
+  running_.emplace(process->process(), process);
+  return process;
+}
+
 void Commands::OnAgentEvent(const runtime::AgentEvent& event) {
   const auto it = running_.find(event.process);
   if (it == running_.end()) {
@@ -30,11 +39,15 @@ void Commands::OnAgentEvent(const runtime::AgentEvent& event) {
     // lost.
     if (event.kind == runtime::AgentEvent::Kind::kStarted)
       IgnoreError(place_.sandbox.KillProcess(event.process), "it may have ended by itself");
+    if (event.kind == runtime::AgentEvent::Kind::kExited)
+      place_.sandbox.AcknowledgeExit(event.process);
     return;
   }
-  const std::shared_ptr<Exec> exec = it->second;
-  exec->OnEvent(event);
-  if (!exec->answered() || event.kind == runtime::AgentEvent::Kind::kStarted) return;
+  const std::shared_ptr<Running> running = it->second;
+  running->OnEvent(event);
+  if (!running->finished() || event.kind == runtime::AgentEvent::Kind::kStarted) return;
+  if (event.kind == runtime::AgentEvent::Kind::kExited)
+    place_.sandbox.AcknowledgeExit(event.process);
   // After the answer has been written: removing the group is nobody's waiting time.
   place_.loop.Post([this, alive = alive_, process = event.process] {
     if (*alive) Retire(process);

@@ -8,6 +8,7 @@
 #include "daemon/exec.h"
 #include "daemon/leftover.h"
 #include "daemon/loop.h"
+#include "daemon/tool_process.h"
 #include "runtime/sandbox.h"
 
 namespace hutch::daemon {
@@ -21,6 +22,9 @@ class Commands {
   // Runs one; kLimit past `max_running`. `done` as Exec's.
   Result<std::shared_ptr<Exec>> Run(ExecFields fields, oci::ProcessSpec spec, size_t max_running,
                                     Exec::Done done);
+  // Starts a program of ours; not counted as a command.
+  Result<std::shared_ptr<ToolProcess>> RunTool(ToolSpec tool, oci::ProcessSpec spec,
+                                               ToolProcess::Done done);
   void OnAgentEvent(const runtime::AgentEvent& event);
   // After a restart: what still has a group belongs to no request. Leaders that still run are
   // killed when the agent names them.
@@ -36,7 +40,7 @@ class Commands {
   void Retire(uint32_t process);
 
   ExecPlace place_;
-  std::map<uint32_t, std::shared_ptr<Exec>> running_;
+  std::map<uint32_t, std::shared_ptr<Running>> running_;
   std::map<uint32_t, std::unique_ptr<Leftover>> leftovers_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

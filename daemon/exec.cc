@@ -38,9 +38,8 @@ Status SetNonBlocking(int fd) {
 }  // namespace
 
 SandboxCounters ReadCounters(const runtime::Sandbox& sandbox) {
-  const cgroups::Stats stats = sandbox.group().ReadStats();
-  return SandboxCounters{.oom_kills = stats.memory_events.oom_kill,
-                         .pids_limit_hits = stats.pids_limit_hits};
+  const cgroups::Events events = sandbox.group().ReadEvents();
+  return SandboxCounters{.oom_kills = events.oom_kills, .pids_limit_hits = events.pids_limit_hits};
 }
 
 Exec::Exec(ExecPlace& place, const ExecFields& fields, Done done)
@@ -218,12 +217,13 @@ void Exec::ReadStats(const runtime::AgentEvent& event, ExecResult* result) {
   }
   const cgroups::ProcessGroup* group = place_.sandbox.ProcessCgroup(process_);
   if (group == nullptr) return;
-  const cgroups::Stats stats = group->ReadStats();
-  facts_.oom_killed = stats.memory_events.oom_kill > 0;
+  const cgroups::Events events = group->ReadEvents();
+  const cgroups::Stats stats = group->ReadUsage();
+  facts_.oom_killed = events.oom_kills > 0;
   // Since Linux 6.11 a refused fork counts where the limit is, which is the sandbox's group.
   place_.counters = ReadCounters(place_.sandbox);
   result->pids_limit_hit =
-      stats.pids_limit_hits > 0 || place_.counters.pids_limit_hits > before_.pids_limit_hits;
+      events.pids_limit_hits > 0 || place_.counters.pids_limit_hits > before_.pids_limit_hits;
   Usage& usage = result->usage;
   if (stats.memory_peak_bytes) usage.memory_peak_bytes = *stats.memory_peak_bytes;
   if (stats.cpu_user_us) usage.cpu_user_ms = static_cast<double>(*stats.cpu_user_us) / 1000;

@@ -13,6 +13,7 @@
 #include "cgroups/tree.h"
 #include "daemon/exec_request.h"
 #include "daemon/loop.h"
+#include "daemon/running.h"
 #include "runtime/sandbox.h"
 
 namespace hutch::daemon {
@@ -33,7 +34,7 @@ struct ExecPlace {
 };
 SandboxCounters ReadCounters(const runtime::Sandbox& sandbox);
 
-class Exec : public std::enable_shared_from_this<Exec> {
+class Exec final : public Running, public std::enable_shared_from_this<Exec> {
  public:
   // Called once, when the answer is known; the process's group may still hold children then.
   using Done = std::function<void(Result<ExecResult>)>;
@@ -46,12 +47,11 @@ class Exec : public std::enable_shared_from_this<Exec> {
   uint32_t process() const { return process_; }
   bool answered() const { return done_ == nullptr; }
 
-  void OnEvent(const runtime::AgentEvent& event);
-  void Kill();          // asked for, or nobody waits for the answer any more
-  void SandboxEnded();  // everything of it is dead
-
-  // After the answer: read ends that children of the command may still write to.
-  std::vector<UniqueFd> TakePipes();
+  void OnEvent(const runtime::AgentEvent& event) override;
+  void Kill() override;
+  void SandboxEnded() override;
+  bool finished() const override { return answered(); }
+  std::vector<UniqueFd> TakePipes() override;
 
  private:
   struct Stream {

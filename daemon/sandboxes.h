@@ -86,6 +86,9 @@ class Sandboxes {
   // `removed` is called when all of it is gone (also for one that is ending already).
   void Destroy(SandboxEntry& entry, StopCause cause, Removed removed);
   Result<std::shared_ptr<Exec>> Run(SandboxEntry& entry, ExecFields fields, Exec::Done done);
+  // A program of ours, inside, as a user of the sandbox's. Errors as Run's.
+  Result<std::shared_ptr<ToolProcess>> RunTool(SandboxEntry& entry, ToolSpec tool,
+                                               ToolProcess::Done done);
   void KillCommands();  // of all sandboxes, when the daemon stops
   size_t commands_running() const;
   size_t ending() const;  // being removed, without those in quarantine
@@ -100,6 +103,8 @@ class Sandboxes {
 
  private:
   Status Admit(const SandboxFields& fields) const;
+  // What a process of the sandbox starts from; `user` empty: the sandbox's.
+  Result<oci::ProcessSpec> SpecFor(const SandboxEntry& entry, const std::string& user);
   Result<ResolvedUser> ResolveUserOf(const rootfs::Image& image, const std::string& user);
   void Track(SandboxEntry& entry);
   void OnSpawner();
