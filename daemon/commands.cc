@@ -15,8 +15,7 @@ Result<std::shared_ptr<Exec>> Commands::Run(ExecFields fields, oci::ProcessSpec 
     return Error{.code = Code::kLimit,
                  .what = std::to_string(running_.size()) + " commands run in this sandbox already"};
   // With anything else alive the counters may have moved since they were read last.
-  if (place_.mode == cgroups::Mode::kHybrid && count() > 0)
-    place_.counters = ReadCounters(place_.sandbox);
+  if (count() > 0) place_.counters = ReadCounters(place_.sandbox);
   ASSIGN_OR_RETURN(std::shared_ptr<Exec> exec,
                    Exec::Start(place_, std::move(fields), std::move(spec), std::move(done)));
   running_.emplace(exec->process(), exec);
@@ -67,7 +66,7 @@ void Commands::Retire(uint32_t process) {
 }
 
 void Commands::TakeUp() {
-  if (place_.mode == cgroups::Mode::kHybrid) place_.counters = ReadCounters(place_.sandbox);
+  place_.counters = ReadCounters(place_.sandbox);
   for (const uint32_t process : place_.sandbox.Processes())
     leftovers_[process] =
         std::make_unique<Leftover>(place_.loop, place_.sandbox, process, std::vector<UniqueFd>(),

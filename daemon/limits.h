@@ -48,6 +48,18 @@ inline constexpr Milliseconds kKillDeadline{
     10'000};  // a killed command that has not ended is answered anyway
 inline constexpr Milliseconds kForgetRetry{1'000};  // backstop for groups with leftover children
 
+// Background processes.
+inline constexpr uint64_t kMinLogBytes = 64 * 1024;  // of one process's log
+inline constexpr uint64_t kDefaultLogBytes = 16 * 1024 * 1024;
+inline constexpr uint64_t kMaxLogBytes = 1024 * 1024 * 1024;
+inline constexpr size_t kPumpBytes =
+    64 * 1024;  // of one stream into its log before others get their turn
+inline constexpr size_t kMaxOutputReadBytes = 4 * 1024 * 1024;  // of a log in one answer
+inline constexpr size_t kMaxEndedProcesses = 64;  // remembered in a sandbox; then the oldest goes
+inline constexpr size_t kMaxPendingStdinBytes = 1024 * 1024;  // accepted and not yet read
+inline constexpr uint64_t kMaxWaitSeconds = 3600;             // of one call that waits
+inline constexpr size_t kMaxFollowers = 64;                   // of one process's output at once
+
 // Users of images.
 inline constexpr size_t kMaxPasswdBytes = 1024 * 1024;
 inline constexpr size_t kCachedImageUsers = 32;
