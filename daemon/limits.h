@@ -38,6 +38,7 @@ inline constexpr Milliseconds kRemoveDeadline{10'000};  // then the sandbox is q
 inline constexpr Milliseconds kQuarantineRetry{10'000};
 
 // Commands.
+inline constexpr size_t kMaxToolsPerSandbox = 32;  // programs of ours, at once
 inline constexpr size_t kMaxCommandArgs = 4096;
 inline constexpr size_t kReadChunkBytes = 64 * 1024;  // one read(2) of a command's output
 inline constexpr size_t kReadPerTurnBytes =

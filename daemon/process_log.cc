@@ -169,28 +169,22 @@ size_t ProcessLog::Discard(int pipe_fd, size_t max_bytes, bool* at_end) {
   return total;
 }
 
-Result<size_t> ProcessLog::Pump(int pipe_fd, StreamId stream, size_t max_bytes, bool* at_end) {
+size_t ProcessLog::Pump(int pipe_fd, StreamId stream, size_t max_bytes, bool* at_end) {
   *at_end = false;
   size_t total = 0;
   while (total < max_bytes) {
-    const uint64_t in_segment =
-        bases_.empty() ? 0 : end_ - bases_.back() + mark_count_ * sizeof(Mark);
-    Status ready = !data_.valid() || in_segment >= segment_bytes_ ? StartSegment() : OkStatus();
+    const uint64_t used = bases_.empty() ? 0 : end_ - bases_.back() + mark_count_ * sizeof(Mark);
+    Status ready = !data_.valid() || used >= segment_bytes_ ? StartSegment() : OkStatus();
     if (ready) ready = MarkRun(stream);
-    if (!ready) {
-      if (ready.error().code != Code::kNoSpace) return std::move(ready).error();
-      return total + Discard(pipe_fd, max_bytes - total, at_end);
-    }
+    if (!ready) return total + Discard(pipe_fd, max_bytes - total, at_end);
     loff_t at = static_cast<loff_t>(end_ - bases_.back());
-    const size_t room = static_cast<size_t>(segment_bytes_ - std::min(in_segment, segment_bytes_));
-    const ssize_t count = ::splice(pipe_fd, nullptr, data_.get(), &at,
-                                   std::clamp<size_t>(room, 4096, max_bytes - total),
-                                   SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    const size_t room = static_cast<size_t>(segment_bytes_ - std::min(used, segment_bytes_));
+    const size_t wanted = std::min(std::max<size_t>(room, 4096), max_bytes - total);
+    const ssize_t count =
+        ::splice(pipe_fd, nullptr, data_.get(), &at, wanted, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return total;
-    if (count < 0 && (errno == ENOSPC || errno == EDQUOT))
-      return total + Discard(pipe_fd, max_bytes - total, at_end);
-    if (count < 0) return SysError(errno, "splice into a log");
+    if (count < 0) return total + Discard(pipe_fd, max_bytes - total, at_end);
     if (count == 0) {
       *at_end = true;
       return total;

@@ -35,9 +35,9 @@ class ProcessLog {
                                                   uint64_t limit_bytes);
 
   // Moves at most max_bytes from a pipe. Returns how many; 0 when it is empty (or, with *at_end
-  // set, at its end). A full disk loses what could not be stored: it is taken out of the pipe, so
+  // set, at its end). What cannot be stored (a full disk) is taken out of the pipe all the same, so
   // that the process is not held, and counted in lost().
-  Result<size_t> Pump(int pipe_fd, StreamId stream, size_t max_bytes, bool* at_end);
+  size_t Pump(int pipe_fd, StreamId stream, size_t max_bytes, bool* at_end);
 
   uint64_t begin() const;                // of what is still kept
   uint64_t end() const { return end_; }  // of all that was ever logged

@@ -17,7 +17,11 @@ class Running {
   virtual void SandboxEnded() = 0;  // everything of it is dead
   // Its end has been dealt with: the registry acknowledges it to the agent and lets go of it.
   virtual bool finished() const = 0;
-  // After that: read ends that its children may still write to.
+  virtual bool is_command() const { return true; }  // a client's, not a program of ours
+  // Whether the agent goes on keeping its descriptors until nothing of it lives; GroupGone() then.
+  virtual bool keeps_until_empty() const { return false; }
+  virtual void GroupGone() {}
+  // After the end: read ends that its children may still write to.
   virtual std::vector<UniqueFd> TakePipes() { return {}; }
 };
 

@@ -341,15 +341,36 @@ Result<oci::ProcessSpec> Sandboxes::SpecFor(const SandboxEntry& entry, const std
   return spec;
 }
 
-Result<std::shared_ptr<Exec>> Sandboxes::Run(SandboxEntry& entry, ExecFields fields,
-                                             Exec::Done done) {
+Result<oci::ProcessSpec> Sandboxes::SpecFor(const SandboxEntry& entry,
+                                            const CommandFields& fields) {
   ASSIGN_OR_RETURN(oci::ProcessSpec spec, SpecFor(entry, fields.user));
   for (const auto& [name, value] : fields.env) SetEnv(spec.env, name, value);
   if (!fields.workdir.empty()) spec.cwd = fields.workdir;
-  spec.args = std::move(fields.args);
+  spec.args = fields.args;
+  return spec;
+}
+
+Result<std::shared_ptr<Exec>> Sandboxes::Run(SandboxEntry& entry, ExecFields fields,
+                                             Exec::Done done, ExecSink sink) {
+  ASSIGN_OR_RETURN(oci::ProcessSpec spec, SpecFor(entry, fields));
   Touch(entry);
   return entry.commands->Run(std::move(fields), std::move(spec),
-                             parts_.config.max_commands_per_sandbox, std::move(done));
+                             parts_.config.max_commands_per_sandbox, std::move(done),
+                             std::move(sink));
+}
+
+std::string Sandboxes::ProcessDirectory(const std::string& id) const {
+  return parts_.config.state_dir + "/processes/" + id;
+}
+
+Result<std::shared_ptr<BackgroundProcess>> Sandboxes::StartProcess(
+    SandboxEntry& entry, ProcessFields fields, BackgroundProcess::Started started) {
+  ASSIGN_OR_RETURN(oci::ProcessSpec spec, SpecFor(entry, fields));
+  if (fields.terminal && !fields.env.contains("TERM")) SetEnv(spec.env, "TERM", "xterm-256color");
+  Touch(entry);
+  return entry.commands->StartBackground(std::move(fields), std::move(spec),
+                                         parts_.config.max_commands_per_sandbox,
+                                         ProcessDirectory(entry.facts.id), std::move(started));
 }
 
 Result<std::shared_ptr<ToolProcess>> Sandboxes::RunTool(SandboxEntry& entry, ToolSpec tool,

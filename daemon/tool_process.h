@@ -35,6 +35,7 @@ class ToolProcess final : public Running, public std::enable_shared_from_this<To
   void Kill() override;
   void SandboxEnded() override;
   bool finished() const override { return done_ == nullptr; }
+  bool is_command() const override { return false; }
 
  private:
   ToolProcess(runtime::Sandbox& sandbox, Done done) : sandbox_(sandbox), done_(std::move(done)) {}

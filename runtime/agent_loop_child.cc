@@ -104,6 +104,8 @@ int OpenTerminal(const StartMessage& message, StartFds& fds) noexcept {
   if (fds.master < 0) return errno;
   int unlocked = 0;
   if (::ioctl(fds.master, TIOCSPTLCK, &unlocked) != 0) return errno;
+  const winsize size{message.rows, message.columns, 0, 0};
+  if (::ioctl(fds.master, TIOCSWINSZ, &size) != 0) return errno;
   fds.slave = ::ioctl(fds.master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
   if (fds.slave < 0) return errno;
   return static_cast<int>(-sys::Raw(SYS_fchown, fds.slave, message.uid, -1));

@@ -239,6 +239,8 @@ Result<std::string> PrintStart(uint32_t process, const oci::ProcessSpec& spec,
   message.env_count = static_cast<uint32_t>(spec.env.size());
   message.flags = options.flags;
   message.kept_count = options.kept_count;
+  message.rows = options.rows;
+  message.columns = options.columns;
   std::string bytes(reinterpret_cast<const char*>(&message), sizeof message);
   bytes.append(spec.cwd).push_back('\0');
   for (const auto* list : {&spec.args, &spec.env})

@@ -43,6 +43,7 @@ Result<std::string> PrintPlan(const oci::Spec& spec, const rootfs::MountPlan& mo
 struct StartOptions {
   uint32_t flags = 0;       // StartFlags
   uint32_t kept_count = 0;  // at most kMaxKeptFds
+  uint16_t rows = 0, columns = 0;
 };
 Result<std::string> PrintStart(uint32_t process, const oci::ProcessSpec& spec,
                                const StartOptions& options);

@@ -114,8 +114,9 @@ struct StartMessage {
   uint32_t group_count;
   uint32_t groups[kMaxGroups];
   uint32_t arg_count, env_count;
-  uint32_t flags;       // StartFlags
-  uint32_t kept_count;  // descriptors behind the others, to be kept until kForget
+  uint32_t flags;          // StartFlags
+  uint32_t kept_count;     // descriptors behind the others, to be kept until kForget
+  uint16_t rows, columns;  // of a new terminal
   // then: workdir, the args, the env entries, each NUL-terminated
 };
 enum StartFlags : uint32_t {

@@ -38,6 +38,7 @@ struct ProcessRequest {
   // A new terminal of the sandbox becomes the process's standard descriptors and its controlling
   // terminal; KeptFd(process, 0) is its master then.
   bool terminal = false;
+  uint16_t rows = 24, columns = 80;
   // Descriptors (at most 3) that the agent holds until AcknowledgeExit, for a later hutchd: what is
   // in a pipe does not vanish with this one.
   std::vector<int> kept = {};

@@ -119,7 +119,9 @@ Status SandboxImpl::SendStart(uint32_t number, const ProcessRequest& request, in
   const StartOptions options{.flags = (hybrid ? uint32_t{kRaiseOomScore} : 0) |
                                       (request.program_fd >= 0 ? uint32_t{kHasProgram} : 0) |
                                       (request.terminal ? uint32_t{kTerminal} : 0),
-                             .kept_count = static_cast<uint32_t>(request.kept.size())};
+                             .kept_count = static_cast<uint32_t>(request.kept.size()),
+                             .rows = request.rows,
+                             .columns = request.columns};
   ASSIGN_OR_RETURN(const std::string message, PrintStart(number, request.spec, options));
   std::vector<int> fds(kStartFdCount);
   fds[kStartCgroupFd] = group_fd;
