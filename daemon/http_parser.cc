@@ -118,7 +118,7 @@ bool PercentDecode(std::string_view text, Plus plus, std::string* out) {
 struct HttpParser::Impl {
   Impl() {
     parser.header_limit(kMaxHeaderBytes);
-    parser.body_limit(boost::none);  // until the head says whether one counts
+    parser.body_limit(UINT64_MAX);  // until the head says whether one counts
     parser.eager(false);
   }
   BeastParser parser;
