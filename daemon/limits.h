@@ -17,7 +17,9 @@ inline constexpr size_t kMaxBodyBytesInFlight = 256 * 1024 * 1024;  // of all co
 inline constexpr size_t kMaxChunkOverheadBytes = 16 * 1024;  // unparsed chunk sizes and trailers
 inline constexpr size_t kMaxQueryParameters = 64;
 inline constexpr size_t kMaxStreamBacklogBytes =
-    1024 * 1024;  // events a slow reader has not fetched
+    1024 * 1024;  // events or messages a slow reader has not fetched
+inline constexpr size_t kMaxWebSocketMessageBytes =
+    1024 * 1024;  // from a client, fragments together
 inline constexpr size_t kMaxJsonDepth = 64;
 
 // Sandboxes.

@@ -57,6 +57,7 @@ Status CheckQuery(const Route& route, const Request& request) {
 }
 
 Status ParseBody(const Route& route, Request* request) {
+  if (route.body == Body::kStream) return OkStatus();
   if (route.body == Body::kNone) {
     if (request->body.empty() || request->body == "{}") return OkStatus();
     return Error{.code = Code::kInvalidArgument, .what = "this call takes no body"};
@@ -85,14 +86,22 @@ bool MatchPath(std::string_view pattern, std::string_view path,
       if (NextSegment(path) != wanted) return false;
       continue;
     }
-    // The last parameter takes the rest: image references hold slashes, escaped or not.
-    const std::string_view value =
-        pattern.empty() && wanted == "{reference}" ? std::exchange(path, {}) : NextSegment(path);
+    // The last parameter takes the rest: image references and paths hold slashes, escaped or not.
+    const bool takes_rest = pattern.empty() && (wanted == "{reference}" || wanted == "{path}");
+    const std::string_view value = takes_rest ? std::exchange(path, {}) : NextSegment(path);
     std::string decoded;
     if (value.empty() || !PercentDecode(value, Plus::kLiteral, &decoded)) return false;
     parameters->push_back(std::move(decoded));
   }
   return path.empty();
+}
+
+Body BodyOf(const Request& request) {
+  std::vector<std::string> parameters;
+  for (const Route& route : kRoutes)
+    if (request.method == route.method && MatchPath(route.pattern, request.path, &parameters))
+      return route.body;
+  return Body::kNone;
 }
 
 void Dispatch(Api& api, Request request, Responder responder) {

@@ -190,10 +190,12 @@ Status RunServer(const Config& config) {
   Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
   Api api{.loop = loop, .config = config, .sandboxes = sandboxes, .images = images, .info = info};
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config));
-  HttpServer server(loop, std::move(socket.fd), MakeOptions(config),
-                    [&api](Request request, Responder responder) {
-                      Dispatch(api, std::move(request), std::move(responder));
-                    });
+  HttpServer server(
+      loop, std::move(socket.fd), MakeOptions(config),
+      [&api](Request request, Responder responder) {
+        Dispatch(api, std::move(request), std::move(responder));
+      },
+      BodyOf);
   Stopper stopper(loop, server, sandboxes, config);
   sandboxes.SetBusyCheck([&server] { return server.requests_under_way() > 0; });
   Watch signal_watch = loop.Add(signals.get(), [&](Ready) {
