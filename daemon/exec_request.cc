@@ -23,15 +23,8 @@ Status ParseCommand(ObjectReader& reader, std::vector<std::string>* args) {
 }
 
 void ParseStdin(ObjectReader& reader, CommandFields* fields) {
-  const oci::Json* text = reader.Member("stdin");
-  const oci::Json* base64 = reader.Member("stdin_base64");
-  fields->has_stdin = text != nullptr || base64 != nullptr;
-  if (text != nullptr && base64 != nullptr) reader.Fail("stdin_base64", "\"stdin\" is given, too");
-  reader.String("stdin", &fields->stdin_bytes, kMaxBodyBytes);
-  if (base64 == nullptr) return;
-  std::string encoded;
-  reader.String("stdin_base64", &encoded, kMaxBodyBytes);
-  if (!Base64Decode(encoded, &fields->stdin_bytes)) reader.Fail("stdin_base64", "is not base64");
+  fields->has_stdin = reader.Member("stdin") != nullptr || reader.Member("stdin_base64") != nullptr;
+  ParseBytes(reader, "stdin", &fields->stdin_bytes);
 }
 
 struct EncodingRow {
@@ -89,6 +82,19 @@ void ParseTerminal(ObjectReader& reader, ProcessFields* fields) {
 }
 
 }  // namespace
+
+void ParseBytes(ObjectReader& reader, const std::string& name, std::string* bytes) {
+  const std::string name_base64 = name + "_base64";
+  const oci::Json* text = reader.Member(name.c_str());
+  const oci::Json* base64 = reader.Member(name_base64.c_str());
+  if (text != nullptr && base64 != nullptr)
+    reader.Fail(name_base64.c_str(), "\"" + name + "\" is given, too");
+  reader.String(name.c_str(), bytes, kMaxBodyBytes);
+  if (base64 == nullptr) return;
+  std::string encoded;
+  reader.String(name_base64.c_str(), &encoded, kMaxBodyBytes);
+  if (!Base64Decode(encoded, bytes)) reader.Fail(name_base64.c_str(), "is not base64");
+}
 
 std::optional<Encoding> ParseEncoding(const std::string& text) {
   for (const EncodingRow& row : kEncodings)

@@ -44,6 +44,8 @@ struct ProcessFields : CommandFields {
   uint64_t log_bytes = kDefaultLogBytes;
 };
 Result<ProcessFields> ParseProcessFields(const oci::Json& json, const Config& config);
+// Bytes given as text in `name`, or as base64 in `name`_base64.
+void ParseBytes(oci::ObjectReader& reader, const std::string& name, std::string* bytes);
 // "auto", "utf-8", "base64".
 std::optional<Encoding> ParseEncoding(const std::string& text);
 

@@ -13,6 +13,16 @@ void HandleDeleteSandbox(Api& api, Request request, Responder responder);
 void HandleHeartbeat(Api& api, Request request, Responder responder);
 void HandleExec(Api& api, Request request, Responder responder);
 
+void HandleStartProcess(Api& api, Request request, Responder responder);
+void HandleListProcesses(Api& api, Request request, Responder responder);
+void HandleGetProcess(Api& api, Request request, Responder responder);
+void HandleDeleteProcess(Api& api, Request request, Responder responder);
+void HandleSignalProcess(Api& api, Request request, Responder responder);
+void HandleWriteStdin(Api& api, Request request, Responder responder);
+void HandleResizeProcess(Api& api, Request request, Responder responder);
+void HandleReadOutput(Api& api, Request request, Responder responder);
+void HandleAttach(Api& api, Request request, Responder responder);
+
 void HandleListImages(Api& api, Request request, Responder responder);
 void HandleGetImage(Api& api, Request request, Responder responder);
 void HandleImportImage(Api& api, Request request, Responder responder);

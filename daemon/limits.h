@@ -58,10 +58,12 @@ inline constexpr uint64_t kMaxLogBytes = 1024 * 1024 * 1024;
 inline constexpr size_t kPumpBytes =
     64 * 1024;  // of one stream into its log before others get their turn
 inline constexpr size_t kMaxOutputReadBytes = 4 * 1024 * 1024;  // of a log in one answer
+inline constexpr size_t kTailReadBytes = 64 * 1024;  // of a log for one follower at a time
 inline constexpr size_t kMaxEndedProcesses = 64;  // remembered in a sandbox; then the oldest goes
 inline constexpr size_t kMaxPendingStdinBytes = 1024 * 1024;  // accepted and not yet read
 inline constexpr uint64_t kMaxWaitSeconds = 3600;             // of one call that waits
-inline constexpr size_t kMaxFollowers = 64;                   // of one process's output at once
+inline constexpr Milliseconds kHeartbeat{15'000};  // between events while nothing happens
+inline constexpr size_t kMaxFollowers = 64;        // of one process's output at once
 
 // Users of images.
 inline constexpr size_t kMaxPasswdBytes = 1024 * 1024;
