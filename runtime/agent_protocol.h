@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "runtime/agent_step_names.h"
+
 namespace hutch::runtime {
 
 inline constexpr uint32_t kAgentMagic = 0x48435448;  // "HTCH"
@@ -134,79 +136,5 @@ struct StartReport {
 static_assert(std::is_trivially_copyable_v<StartMessage> &&
               std::is_trivially_copyable_v<ReadyMessage>);
 static_assert(sizeof(ReadyMessage) <= kMaxReplyBytes);
-
-// Steps of the agent, in order: before the plan is known, then the plan. Names in kAgentStepNames.
-enum class AgentStep : uint32_t {
-  kOpenOomScore,
-  kJoinV1Cgroups,
-  kAwaitMaps,
-  kBecomeRoot,
-  kSession,
-  kKeyring,
-  kHostname,
-  kPropagation,
-  kPrepareMounts,
-  kDropBounding,
-  kListen,
-  kReadPlan,
-  kRlimits,
-  kMounts,
-  kSealFds,
-  kNoNewPrivileges,
-  kDropCapabilities,
-  kVerifyCapabilities,
-  kSeccomp,
-  kVerifySeccomp,
-  kVerifyRoot,
-  kCount,
-};
-inline constexpr const char* kAgentStepNames[] = {
-    "open oom score",
-    "join v1 cgroups",
-    "await id maps",
-    "become root",
-    "new session",
-    "session keyring",
-    "hostname",
-    "mount propagation",
-    "prepare mounts",
-    "drop bounding set",
-    "listen",
-    "read plan",
-    "rlimits",
-    "mounts",
-    "seal descriptors",
-    "no new privileges",
-    "drop capabilities",
-    "verify capabilities",
-    "seccomp filter",
-    "verify seccomp",
-    "verify root",
-};
-static_assert(sizeof kAgentStepNames / sizeof *kAgentStepNames ==
-              static_cast<size_t>(AgentStep::kCount));
-
-// Steps of a process between clone and exec.
-enum class ProcessStep : uint32_t {
-  kSignals,
-  kStdio,
-  kSession,
-  kOpenFiles,
-  kGroups,
-  kUser,
-  kVerifyUser,
-  kWorkdir,
-  kFilter,
-  kSealFds,
-  kExec,
-  kCount,
-};
-inline constexpr const char* kProcessStepNames[] = {
-    "reset signals", "standard descriptors", "session", "open files",     "groups",
-    "user",          "verify user",          "workdir", "seccomp filter", "seal descriptors",
-    "exec",
-};
-static_assert(sizeof kProcessStepNames / sizeof *kProcessStepNames ==
-              static_cast<size_t>(ProcessStep::kCount));
 
 }  // namespace hutch::runtime
