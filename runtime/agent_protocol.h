@@ -20,6 +20,10 @@ inline constexpr size_t kMaxArgs = 8192;       // args and env entries together
 inline constexpr size_t kMaxGroups = 32;
 inline constexpr size_t kMaxAgentProcesses = 1024;  // that the agent remembers at once
 inline constexpr size_t kMaxNotes = 16;
+// The agent's descriptor of the directory of /proc's live files: hutchd takes it again with
+// pidfd_getfd(2) after a restart.
+inline constexpr int kProcFilesFd = 6;
+inline constexpr size_t kCpuMaskWords = 16;  // 1024 CPUs
 
 enum class AgentMessage : uint16_t {
   kPlan = 1,     // hutchd: become a sandbox; descriptors: see PlanFd
@@ -96,7 +100,8 @@ struct StartMessage {
   uint32_t group_count;
   uint32_t groups[kMaxGroups];
   uint32_t arg_count, env_count;
-  uint32_t flags;  // StartFlags
+  uint32_t flags;                    // StartFlags
+  uint64_t cpu_mask[kCpuMaskWords];  // affinity, bit n of word n / 64; all zero: left alone
   // then: workdir, the args, the env entries, each NUL-terminated
 };
 enum StartFlags : uint32_t { kRaiseOomScore = 1 };
@@ -114,6 +119,7 @@ static_assert(sizeof(ReadyMessage) <= kMaxReplyBytes);
 // Steps of the agent, in order: before the plan is known, then the plan. Names in kAgentStepNames.
 enum class AgentStep : uint32_t {
   kOpenOomScore,
+  kOpenClock,
   kJoinV1Cgroups,
   kAwaitMaps,
   kBecomeRoot,
@@ -126,6 +132,7 @@ enum class AgentStep : uint32_t {
   kListen,
   kReadPlan,
   kRlimits,
+  kClock,
   kMounts,
   kSealFds,
   kNoNewPrivileges,
@@ -138,6 +145,7 @@ enum class AgentStep : uint32_t {
 };
 inline constexpr const char* kAgentStepNames[] = {
     "open oom score",
+    "open clock",
     "join v1 cgroups",
     "await id maps",
     "become root",
@@ -150,6 +158,7 @@ inline constexpr const char* kAgentStepNames[] = {
     "listen",
     "read plan",
     "rlimits",
+    "clock",
     "mounts",
     "seal descriptors",
     "no new privileges",
@@ -165,6 +174,7 @@ static_assert(sizeof kAgentStepNames / sizeof *kAgentStepNames ==
 // Steps of a process between clone and exec.
 enum class ProcessStep : uint32_t {
   kSignals,
+  kAffinity,
   kStdio,
   kGroups,
   kUser,
@@ -176,8 +186,8 @@ enum class ProcessStep : uint32_t {
   kCount,
 };
 inline constexpr const char* kProcessStepNames[] = {
-    "reset signals", "standard descriptors", "groups",           "user", "verify user",
-    "workdir",       "seccomp filter",       "seal descriptors", "exec",
+    "reset signals", "cpu affinity", "standard descriptors", "groups",           "user",
+    "verify user",   "workdir",      "seccomp filter",       "seal descriptors", "exec",
 };
 static_assert(sizeof kProcessStepNames / sizeof *kProcessStepNames ==
               static_cast<size_t>(ProcessStep::kCount));
