@@ -23,6 +23,7 @@
 #include "base/unique_fd.h"
 #include "cgroups/layout.h"
 #include "cgroups/stats.h"
+#include "cgroups/usage.h"
 #include "oci/runtime_spec.h"
 
 namespace hutch::cgroups {
@@ -81,6 +82,8 @@ class SandboxGroup {
   // Of work/ as a whole. kHybrid: memory, pids and io are of the v1 groups, which hold the agent
   // too.
   Stats ReadStats() const;
+  // The same in short, for numbers shown inside. Zeros where nothing can be read.
+  Usage ReadUsage() const;
   Status Freeze() const;  // agent and all
   Status Thaw() const;
   Result<bool> Frozen() const;

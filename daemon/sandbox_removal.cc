@@ -115,6 +115,7 @@ void Sandboxes::FinishRemoval(SandboxEntry& entry) {
 // Their own callbacks may be on the stack: parts are destroyed once those are done.
 void Sandboxes::Bury(std::unique_ptr<SandboxEntry> entry) {
   entry->moments.pid = 0;
+  entry->live_proc.reset();
   if (entry->commands == nullptr) {  // never visible as running: no tombstone
     const std::shared_ptr<SandboxEntry> remains = std::move(entry);
     return parts_.loop.Post([remains] {});
@@ -150,6 +151,7 @@ Status Sandboxes::Recover() {
   for (const std::string& line : removed)
     Log(LogLevel::kInfo, "removed what was left", {{"what", line}});
   for (runtime::Recovered& one : recovered) TakeUp(std::move(one));
+  RETURN_IF_ERROR(user_layers_.Sweep(UserLayersInUse()));
   return OkStatus();
 }
 
@@ -175,6 +177,9 @@ void Sandboxes::TakeUp(runtime::Recovered recovered) {
   placed.moments.state = SandboxState::kRunning;
   placed.commands = std::make_unique<Commands>(parts_.loop, *placed.sandbox, parts_.mode);
   placed.commands->TakeUp();
+  OpenNumbers(placed);
+  RefreshNumbers(placed);
+  ScheduleNumbers();
   StartTimers(placed);
   Log(LogLevel::kInfo, "sandbox taken up", {{"sandbox", id}});
 }
