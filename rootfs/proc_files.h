@@ -33,7 +33,6 @@ inline constexpr ProcTextRow kProcTexts[] = {
 // where it has them. Each is a bound that holds inside too, or the same on every host.
 inline constexpr const char* kProcSettings[] = {
     "crypto/fips_enabled",
-    "fs/file-max",
     "fs/inotify/max_queued_events",
     "fs/inotify/max_user_instances",
     "fs/inotify/max_user_watches",
@@ -45,7 +44,6 @@ inline constexpr const char* kProcSettings[] = {
     "kernel/ostype",
     "kernel/pid_max",
     "kernel/random/entropy_avail",
-    "kernel/threads-max",
     "net/core/somaxconn",
     "net/ipv4/ip_local_port_range",
     "vm/max_map_count",
