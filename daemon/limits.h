@@ -56,7 +56,7 @@ inline constexpr size_t kMaxUserLayers = 256;  // distinct passwd and group file
 // Numbers shown inside.
 inline constexpr Milliseconds kHonestRefresh{2'000};  // while commands run
 inline constexpr Milliseconds kHonestFresh{100};      // not written again when a command starts
-inline constexpr size_t kMaxCpuinfoBytes = 4 * 1024 * 1024;
+inline constexpr size_t kCpuinfoBytes = 4 * 1024 * 1024;
 
 // Workers.
 inline constexpr size_t kMaxQueuedJobs = 64;

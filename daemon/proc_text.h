@@ -17,7 +17,7 @@ struct ProcNumbers {
   uint64_t uptime_ms = 0;      // since the sandbox was made
   int64_t born_seconds = 0;    // when, since 1970
   double load[3] = {0, 0, 0};  // over 1, 5 and 15 minutes
-  cgroups::Usage usage;
+  cgroups::Usage usage = {};
 };
 
 // The processors of the host's text; empty when it has none.

@@ -11,10 +11,6 @@ void Sandboxes::OpenNumbers(SandboxEntry& entry) {
       entry.sandbox->proc_files_fd(), LiveProcLimits{.cpus = cpu_turns_.Shown(fields.cpus),
                                                      .memory_bytes = fields.memory_bytes,
                                                      .created_at = entry.facts.created_at});
-  const bool wanted = !fields.full_proc && fields.proc == "honest";
-  if (wanted && !entry.live_proc->active())
-    Log(LogLevel::kWarning, "the numbers in a sandbox's /proc stand still",
-        {{"sandbox", entry.facts.id}});
 }
 
 void Sandboxes::WriteFirstNumbers(SandboxEntry& entry) {

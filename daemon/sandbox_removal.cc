@@ -178,6 +178,9 @@ void Sandboxes::TakeUp(runtime::Recovered recovered) {
   placed.commands = std::make_unique<Commands>(parts_.loop, *placed.sandbox, parts_.mode);
   placed.commands->TakeUp();
   OpenNumbers(placed);
+  const SandboxFields& fields = placed.facts.fields;
+  if (!fields.full_proc && fields.proc == "honest" && !placed.live_proc->active())
+    Log(LogLevel::kWarning, "the numbers in a sandbox's /proc stand still", {{"sandbox", id}});
   RefreshNumbers(placed);
   ScheduleNumbers();
   StartTimers(placed);

@@ -30,7 +30,7 @@ Sandboxes::Sandboxes(const Parts& parts)
     : parts_(parts),
       cpu_turns_(UsableCpus()),
       user_layers_(parts.config.state_dir + "/user-layers") {
-  if (const Result<std::string> text = ReadFile("/proc/cpuinfo", kMaxCpuinfoBytes))
+  if (const Result<std::string> text = ReadFile("/proc/cpuinfo", kCpuinfoBytes))
     host_processors_ = SplitCpuinfo(*text);
 }
 Sandboxes::~Sandboxes() = default;
