@@ -288,12 +288,12 @@ void Sandboxes::BecomeReady(SandboxEntry& entry) {
   entry.moments.state = SandboxState::kRunning;
   entry.commands = std::make_unique<Commands>(parts_.loop, *entry.sandbox, parts_.mode);
   OpenNumbers(entry);
-  WriteFirstNumbers(entry);
   StartTimers(entry);
   Log(LogLevel::kDebug, "sandbox made",
       {{"sandbox", entry.facts.id}, {"image", entry.facts.image_reference}});
   const Created created = std::exchange(entry.created, nullptr);
   if (created) created(&entry);
+  WriteFirstNumbers(entry);  // behind the answer, before the loop can take a command
   SchedulePrepare(entry.facts.id);
   ScheduleRefill();
 }
