@@ -68,6 +68,12 @@ inline constexpr size_t kMaxFollowers = 64;        // of one process's output at
 // Users of images.
 inline constexpr size_t kMaxPasswdBytes = 1024 * 1024;
 inline constexpr size_t kCachedImageUsers = 32;
+inline constexpr size_t kMaxUserLayers = 256;  // distinct passwd and group files kept on disk
+
+// Numbers shown inside.
+inline constexpr Milliseconds kHonestRefresh{2'000};  // while commands run
+inline constexpr Milliseconds kHonestFresh{100};      // not written again when a command starts
+inline constexpr size_t kCpuinfoBytes = 4 * 1024 * 1024;
 
 // Workers.
 inline constexpr size_t kMaxQueuedJobs = 64;

@@ -14,10 +14,13 @@
 #include "cgroups/tree.h"
 #include "daemon/commands.h"
 #include "daemon/config.h"
+#include "daemon/cpu_turns.h"
 #include "daemon/image_users.h"
+#include "daemon/live_proc.h"
 #include "daemon/loop.h"
 #include "daemon/message.h"
 #include "daemon/sandbox_record.h"
+#include "daemon/user_layers.h"
 #include "rootfs/store.h"
 #include "runtime/runtime.h"
 
@@ -28,7 +31,8 @@ struct SandboxEntry {
   SandboxMoments moments;
   SteadyTime begun;
   std::unique_ptr<runtime::Sandbox> sandbox;
-  std::unique_ptr<Commands> commands;  // from kReady on
+  std::unique_ptr<Commands> commands;   // from kReady on
+  std::unique_ptr<LiveProc> live_proc;  // as commands; borrows the sandbox's descriptor
 
   // Its end.
   bool ending = false;
@@ -110,6 +114,9 @@ class Sandboxes {
   Result<oci::ProcessSpec> SpecFor(const SandboxEntry& entry, const std::string& user);
   Result<oci::ProcessSpec> SpecFor(const SandboxEntry& entry, const CommandFields& fields);
   Result<ResolvedUser> ResolveUserOf(const rootfs::Image& image, const std::string& user);
+  Status AddUserLayer(const rootfs::Image& image, SandboxFacts& facts,
+                      runtime::CreateRequest& request);
+  std::set<std::string> UserLayersInUse() const;
   void Track(SandboxEntry& entry);
   void OnSpawner();
   void OnSpawnerEvent(runtime::RuntimeEvent& event);
@@ -121,6 +128,13 @@ class Sandboxes {
   void ArmIdleTimer(SandboxEntry& entry);
   void TakeUp(runtime::Recovered recovered);
   void SchedulePrepare(const std::string& id);
+
+  // Numbers shown inside: sandbox_numbers.cc.
+  void OpenNumbers(SandboxEntry& entry);
+  void WriteFirstNumbers(SandboxEntry& entry);
+  void RefreshNumbers(SandboxEntry& entry);
+  void RefreshBeforeCommand(SandboxEntry& entry);
+  void ScheduleNumbers();
   void ScheduleRefill();
 
   // The end of a sandbox: sandbox_removal.cc.
@@ -147,7 +161,10 @@ class Sandboxes {
   uint64_t memory_granted_ = 0;
   std::function<bool()> busy_ = [] { return false; };
   int refill_postponed_ = 0;
-  Timer refill_timer_, tombstone_timer_;
+  CpuTurns cpu_turns_;
+  UserLayers user_layers_;
+  std::vector<std::string> host_processors_;
+  Timer refill_timer_, tombstone_timer_, numbers_timer_;
   Watch spawner_watch_;
 };
 

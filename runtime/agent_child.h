@@ -19,6 +19,9 @@ inline constexpr int kListenFd =
     4;  // <run-dir>/sandboxes/<id>/agent.sock, bound by hutchd, listened on by the agent
 inline constexpr int kOomScoreFd = 5;  // its own /proc/<pid>/oom_score_adj, write-only
 inline constexpr int kFirstFreeFd = 6;
+// From there on, when kPlanLiveProc is set: the directory of /proc's live files (O_PATH; its number
+// is kProcFilesFd), then the links of /proc that are kept in use.
+static_assert(kFirstFreeFd == kProcFilesFd);
 
 // What the agent knows of itself; one static instance, filled step by step.
 struct AgentState {
@@ -27,6 +30,8 @@ struct AgentState {
   size_t v1_count;
   int go_fd;                          // readable once the id maps are written
   int proc_fd, devpts_fd, mqueue_fd;  // made ahead
+  int clock_fd;                       // its own timens_offsets; -1: the kernel has none
+  unsigned kept_count;                // descriptors from kFirstFreeFd on
   ChildPlan plan;
   int plan_fds[kPlanFdCount];
   size_t failed_mount;

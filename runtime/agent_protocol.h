@@ -23,6 +23,10 @@ inline constexpr size_t kMaxGroups = 32;
 inline constexpr size_t kMaxAgentProcesses = 1024;  // that the agent remembers at once
 inline constexpr size_t kMaxNotes = 16;
 inline constexpr size_t kMaxKeptFds = 3;  // that the agent keeps for one process
+// The agent's descriptor of the directory of /proc's live files: hutchd takes it again with
+// pidfd_getfd(2) after a restart.
+inline constexpr int kProcFilesFd = 6;
+inline constexpr size_t kCpuMaskWords = 16;  // 1024 CPUs
 
 enum class AgentMessage : uint16_t {
   kPlan = 1,     // hutchd: become a sandbox; descriptors: see PlanFd
@@ -116,9 +120,10 @@ struct StartMessage {
   uint32_t group_count;
   uint32_t groups[kMaxGroups];
   uint32_t arg_count, env_count;
-  uint32_t flags;          // StartFlags
-  uint32_t kept_count;     // descriptors behind the others, to be kept until kForget
-  uint16_t rows, columns;  // of a new terminal
+  uint32_t flags;                    // StartFlags
+  uint32_t kept_count;               // descriptors behind the others, to be kept until kForget
+  uint16_t rows, columns;            // of a new terminal
+  uint64_t cpu_mask[kCpuMaskWords];  // affinity, bit n of word n / 64; all zero: left alone
   // then: workdir, the args, the env entries, each NUL-terminated
 };
 enum StartFlags : uint32_t {

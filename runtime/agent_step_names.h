@@ -9,6 +9,7 @@ namespace hutch::runtime {
 // Steps of the agent, in order: before the plan is known, then the plan. Names in kAgentStepNames.
 enum class AgentStep : uint32_t {
   kOpenOomScore,
+  kOpenClock,
   kJoinV1Cgroups,
   kAwaitMaps,
   kBecomeRoot,
@@ -21,6 +22,7 @@ enum class AgentStep : uint32_t {
   kListen,
   kReadPlan,
   kRlimits,
+  kClock,
   kMounts,
   kSealFds,
   kNoNewPrivileges,
@@ -33,6 +35,7 @@ enum class AgentStep : uint32_t {
 };
 inline constexpr const char* kAgentStepNames[] = {
     "open oom score",
+    "open clock",
     "join v1 cgroups",
     "await id maps",
     "become root",
@@ -45,6 +48,7 @@ inline constexpr const char* kAgentStepNames[] = {
     "listen",
     "read plan",
     "rlimits",
+    "clock",
     "mounts",
     "seal descriptors",
     "no new privileges",
@@ -60,6 +64,7 @@ static_assert(sizeof kAgentStepNames / sizeof *kAgentStepNames ==
 // Steps of a process between clone and exec.
 enum class ProcessStep : uint32_t {
   kSignals,
+  kAffinity,
   kStdio,
   kSession,
   kOpenFiles,
@@ -73,9 +78,9 @@ enum class ProcessStep : uint32_t {
   kCount,
 };
 inline constexpr const char* kProcessStepNames[] = {
-    "reset signals", "standard descriptors", "session", "open files",     "groups",
-    "user",          "verify user",          "workdir", "seccomp filter", "seal descriptors",
-    "exec",
+    "reset signals",    "cpu affinity", "standard descriptors", "session", "open files",
+    "groups",           "user",         "verify user",          "workdir", "seccomp filter",
+    "seal descriptors", "exec",
 };
 static_assert(sizeof kProcessStepNames / sizeof *kProcessStepNames ==
               static_cast<size_t>(ProcessStep::kCount));

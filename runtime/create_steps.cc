@@ -9,6 +9,7 @@
 
 #include "base/fd_socket.h"
 #include "base/file.h"
+#include "rootfs/proc_files.h"
 #include "runtime/agent_messages.h"
 #include "runtime/creation.h"
 #include "runtime/spawn_protocol.h"
@@ -85,7 +86,7 @@ Status TakeNetwork(Shell& s) {
 
 Status MakeScratch(Shell& s) {
   ASSIGN_OR_RETURN(s.scratch, rootfs::Scratch::Make(kBlankScratchBytes));
-  return OkStatus();
+  return s.scratch->MakeProcFiles();
 }
 
 Status RequestClone(Shell& s) {
@@ -104,6 +105,7 @@ Status RequestClone(Shell& s) {
 // The cgroup, not the pid: whatever the sandbox started goes with it.
 Status KillAll(Shell& s) {
   s.scratch.reset();
+  s.proc_files.reset();
   s.conn.reset();
   return s.has_cgroups ? s.group.Kill() : OkStatus();
 }
@@ -159,6 +161,9 @@ Status SendPlan(Creation& c) {
   Shell& s = *c.shell;
   ASSIGN_OR_RETURN(const UniqueFd mask, s.workshop->templates->CloneMask());
   ASSIGN_OR_RETURN(const UniqueFd dev, s.workshop->templates->CloneDev());
+  if (c.mounts.live_proc) {
+    ASSIGN_OR_RETURN(s.proc_files, s.scratch->OpenDirectory(rootfs::kProcFilesDirectory));
+  }
   int fds[kPlanFdCount];
   fds[kPlanRootFd] = c.root.get();
   fds[kPlanScratchFd] = s.scratch->mount_fd();

@@ -46,6 +46,7 @@ struct Shell {
   UniqueFd conn_child, listen_child, netns;  // until the clone
   std::optional<rootfs::Scratch> scratch;    // until the plan is sent
   Pidfd init;                                // once spawned
+  UniqueFd proc_files;                       // directory of /proc's live files, from the plan on
   UniqueFd userns;                           // once spawned, until the root is built
   std::vector<Timing> timings;
 

@@ -75,6 +75,10 @@ class Sandbox {
       const = 0;  // what could not be applied as asked (rlimits)
   virtual const cgroups::SandboxGroup& group() const = 0;
 
+  // The directory of its /proc's live files (rootfs/proc_files.h): regular files that hutchd alone
+  // can write. Borrowed; -1 when it has none, or after a restart that could not get at it.
+  virtual int proc_files_fd() const = 0;
+
   // SOCK_SEQPACKET to the agent; -1 until Runtime::Dispatch said kSpawned. Readable: call
   // ReadAgent.
   virtual int agent_fd() const = 0;

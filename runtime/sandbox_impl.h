@@ -28,6 +28,7 @@ class SandboxImpl : public Sandbox {
   const std::vector<Timing>& timings() const override { return shell_->timings; }
   const std::vector<std::string>& reported() const override { return reported_; }
   const cgroups::SandboxGroup& group() const override { return shell_->group; }
+  int proc_files_fd() const override { return shell_->proc_files.get(); }
   int agent_fd() const override { return shell_->init.valid() ? shell_->conn.get() : -1; }
   const Pidfd& init() const override { return shell_->init; }
 

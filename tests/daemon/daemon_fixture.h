@@ -134,7 +134,11 @@ class DaemonTest : public testing::Test {
 
   TempDir directory_;
   Loop loop_;
-  Config config_;
+  Config config_ = [this] {
+    Config config;
+    config.state_dir = directory_ / "state";
+    return config;
+  }();
   FakeRuntime runtime_;
   FakeStore store_;
   cgroups::Tree tree_;

@@ -66,6 +66,7 @@ class FakeSandbox final : public runtime::Sandbox {
   const std::vector<runtime::Timing>& timings() const override { return timings_; }
   const std::vector<std::string>& reported() const override { return reported_; }
   const cgroups::SandboxGroup& group() const override { return group_; }
+  int proc_files_fd() const override { return -1; }
   int agent_fd() const override { return spawned ? ours_.get() : -1; }
   const Pidfd& init() const override { return spawned ? init_ : no_init_; }
   std::vector<AgentEvent> ReadAgent() override {
