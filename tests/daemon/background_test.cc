@@ -85,6 +85,7 @@ TEST_F(BackgroundTest, InputThatNobodyReadsIsBounded) {
   const auto first = Begin("POST", Path("/p1/stdin"), oci::PrintJson({{"data", half}}));
   EXPECT_FALSE(first->done());
   EXPECT_EQ(Call("POST", Path("/p1/stdin"), oci::PrintJson({{"data", half}}))->status(), 429);
+  ASSERT_EQ(::fcntl(Process().in.get(), F_SETFL, O_NONBLOCK), 0);
   char buffer[65536];
   size_t got = 0;
   RunUntil([&] {
@@ -209,19 +210,25 @@ TEST(ProcessRecord, SavedIsLoaded) {
   EXPECT_FALSE(LoadProcess("{}").has_value());
 }
 
-class CommandsTest : public DaemonTest {};
+class CommandsTest : public DaemonTest {
+ protected:
+  static ToolSpec Tool() {
+    ToolSpec tool;
+    tool.args = {"x"};
+    return tool;
+  }
+};
 
 TEST_F(CommandsTest, ProgramsOfOursAreBounded) {
   Create();
   Commands commands(loop_, Last(), cgroups::Mode::kHybrid);
   std::vector<std::shared_ptr<ToolProcess>> tools;
   for (size_t i = 0; i < kMaxToolsPerSandbox; ++i) {
-    auto tool = commands.RunTool(ToolSpec{.args = {"x"}}, {}, [](Result<int>) {});
+    auto tool = commands.RunTool(Tool(), {}, [](Result<int>) {});
     ASSERT_TRUE(tool.has_value());
     tools.push_back(*tool);
   }
-  EXPECT_EQ(commands.RunTool(ToolSpec{.args = {"x"}}, {}, [](Result<int>) {}).error().code,
-            Code::kLimit);
+  EXPECT_EQ(commands.RunTool(Tool(), {}, [](Result<int>) {}).error().code, Code::kLimit);
   EXPECT_EQ(commands.running(), 0u);
   commands.SandboxEnded();
 }
