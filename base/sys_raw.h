@@ -77,6 +77,9 @@ inline int CloseRange(unsigned first, unsigned last, unsigned flags) noexcept {
 inline int PidfdOpen(pid_t pid, unsigned flags) noexcept {
   return static_cast<int>(Raw(SYS_pidfd_open, pid, flags));
 }
+inline int PidfdGetfd(int pidfd, int fd) noexcept {
+  return static_cast<int>(Raw(SYS_pidfd_getfd, pidfd, fd, 0));
+}
 inline int PidfdSendSignal(int pidfd, int signal) noexcept {
   return static_cast<int>(Raw(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0u));
 }

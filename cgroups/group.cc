@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/pidfd.h"
 #include "base/text.h"
 #include "cgroups/controllers.h"
 #include "cgroups/paths.h"
@@ -38,6 +39,15 @@ Status KillGroup(int dir_fd, const std::string& path) {
   if (!killed && (killed.error().sys == ENODEV || killed.error().code == Code::kNotFound))
     return OkStatus();
   return killed;
+}
+
+Result<std::vector<pid_t>> ReadPids(int dir_fd, const std::string& path) {
+  auto text = ReadFileAt(dir_fd, "cgroup.procs", kMaxCgroupFileBytes);
+  if (!text) return Named(std::move(text).error(), path);
+  std::vector<pid_t> pids;
+  for (const std::string& line : Split(Trim(*text), '\n'))
+    if (const auto pid = ParseUint(line, INT32_MAX)) pids.push_back(static_cast<pid_t>(*pid));
+  return pids;
 }
 
 Result<bool> ReadEvent(int dir_fd, const std::string& path, const char* key) {
@@ -124,12 +134,7 @@ Result<std::vector<std::string>> SandboxGroup::ListProcesses() const {
 }
 
 Result<std::vector<pid_t>> SandboxGroup::AgentPids() const {
-  auto text = ReadFileAt(agent_dir_.get(), "cgroup.procs", kMaxCgroupFileBytes);
-  if (!text) return Named(std::move(text).error(), path_ + "/agent");
-  std::vector<pid_t> pids;
-  for (const std::string& line : Split(Trim(*text), '\n'))
-    if (const auto pid = ParseUint(line, INT32_MAX)) pids.push_back(static_cast<pid_t>(*pid));
-  return pids;
+  return ReadPids(agent_dir_.get(), path_ + "/agent");
 }
 
 // Before Linux 6.11 a refused fork is counted in the group of the process that forks, since then in
@@ -167,6 +172,57 @@ Stats ProcessGroup::ReadStats() const {
   else
     for (const Controller* controller : Controllers()) controller->stats_v2(dir_.get(), stats);
   return stats;
+}
+
+Events SandboxGroup::ReadEvents() const {
+  Events events;
+  if (mode_ == Mode::kV2) {
+    events.oom_kills = ReadKey(work_dir_.get(), "memory.events", "oom_kill").value_or(0);
+    events.pids_limit_hits =
+        ReadKey(work_dir_.get(), "pids.events", "max").value_or(0) + RefusedForksOfProcesses();
+    return events;
+  }
+  for (const V1Group& v1 : v1_)
+    for (const std::string& name : v1.controllers) {
+      if (name == "memory")
+        events.oom_kills = ReadKey(v1.dir.get(), "memory.oom_control", "oom_kill").value_or(0);
+      if (name == "pids")
+        events.pids_limit_hits = ReadKey(v1.dir.get(), "pids.events", "max").value_or(0);
+    }
+  return events;
+}
+
+Events ProcessGroup::ReadEvents() const {
+  if (mode_ == Mode::kHybrid) return {};
+  return Events{.oom_kills = ReadKey(dir_.get(), "memory.events", "oom_kill").value_or(0),
+                .pids_limit_hits = ReadKey(dir_.get(), "pids.events", "max").value_or(0)};
+}
+
+Stats ProcessGroup::ReadUsage() const {
+  Stats stats;
+  kCpuController.stats_v2(dir_.get(), stats);
+  if (mode_ == Mode::kHybrid) return stats;
+  stats.memory_peak_bytes = ReadNumber(dir_.get(), "memory.peak");
+  if (HasFile(dir_.get(), "io.stat")) kIoController.stats_v2(dir_.get(), stats);
+  return stats;
+}
+
+// A pid counts only when it is still listed once its handle is held: then it is not somebody
+// else's by now.
+Status ProcessGroup::Signal(int signal) const {
+  ASSIGN_OR_RETURN(const std::vector<pid_t> before, ReadPids(dir_.get(), path_));
+  std::vector<Pidfd> handles;
+  for (const pid_t pid : before)
+    if (auto handle = Pidfd::Open(pid)) handles.push_back(std::move(*handle));
+  ASSIGN_OR_RETURN(const std::vector<pid_t> after, ReadPids(dir_.get(), path_));
+  bool any = false;
+  for (const Pidfd& handle : handles) {
+    if (std::find(after.begin(), after.end(), handle.pid()) == after.end()) continue;
+    RETURN_IF_ERROR(handle.Signal(signal));
+    any = true;
+  }
+  if (any) return OkStatus();
+  return Error{.code = Code::kNotFound, .what = path_ + ": no process is alive"};
 }
 
 Status SandboxGroup::Freeze() const {

@@ -21,4 +21,10 @@ struct Stats {
   uint64_t pids_limit_hits = 0;  // forks refused (pids.events max)
 };
 
+// The two that say why a process may have ended: few files, for every command's end.
+struct Events {
+  uint64_t oom_kills = 0;  // as MemoryEvents::oom_kill
+  uint64_t pids_limit_hits = 0;
+};
+
 }  // namespace hutch::cgroups

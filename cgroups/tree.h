@@ -42,6 +42,10 @@ class ProcessGroup {
   // Statistics of this process. kHybrid: CPU time only, the rest is known per sandbox. Refused
   // forks are counted where the limit is: SandboxGroup::ReadStats.
   Stats ReadStats() const;
+  Events ReadEvents() const;  // kV2; nothing on kHybrid
+  Stats ReadUsage() const;    // CPU time, peak memory and I/O only, where known
+  // A signal for each process that is in the group now; kNotFound when there is none.
+  Status Signal(int signal) const;
   // A descriptor of cgroup.events: POLLPRI on change (the kernel may delay it by some 10 ms).
   Result<UniqueFd> OpenEvents() const;
   Status Remove();  // rmdir; "already gone" is success; kBadState while populated
@@ -81,6 +85,7 @@ class SandboxGroup {
   // Of work/ as a whole. kHybrid: memory, pids and io are of the v1 groups, which hold the agent
   // too.
   Stats ReadStats() const;
+  Events ReadEvents() const;
   Status Freeze() const;  // agent and all
   Status Thaw() const;
   Result<bool> Frozen() const;

@@ -1,5 +1,8 @@
 #include "daemon/commands.h"
 
+#include <algorithm>
+
+#include "base/file.h"
 #include "base/log.h"
 
 namespace hutch::daemon {
@@ -9,18 +12,84 @@ Commands::Commands(Loop& loop, runtime::Sandbox& sandbox, cgroups::Mode mode)
 
 Commands::~Commands() { *alive_ = false; }
 
-Result<std::shared_ptr<Exec>> Commands::Run(ExecFields fields, oci::ProcessSpec spec,
-                                            size_t max_running, Exec::Done done) {
-  if (running_.size() >= max_running)
+size_t Commands::running() const {
+  return static_cast<size_t>(std::count_if(running_.begin(), running_.end(), [](const auto& item) {
+    return item.second->is_command();
+  }));
+}
+
+Status Commands::Admit(size_t max_running) {
+  const size_t now = running();
+  if (now >= max_running)
     return Error{.code = Code::kLimit,
-                 .what = std::to_string(running_.size()) + " commands run in this sandbox already"};
+                 .what = std::to_string(now) + " commands run in this sandbox already"};
   // With anything else alive the counters may have moved since they were read last.
-  if (place_.mode == cgroups::Mode::kHybrid && count() > 0)
-    place_.counters = ReadCounters(place_.sandbox);
-  ASSIGN_OR_RETURN(std::shared_ptr<Exec> exec,
-                   Exec::Start(place_, std::move(fields), std::move(spec), std::move(done)));
+  if (count() > 0) place_.counters = ReadCounters(place_.sandbox);
+  return OkStatus();
+}
+
+Result<std::shared_ptr<Exec>> Commands::Run(ExecFields fields, oci::ProcessSpec spec,
+                                            size_t max_running, Exec::Done done, ExecSink sink) {
+  RETURN_IF_ERROR(Admit(max_running));
+  ASSIGN_OR_RETURN(
+      std::shared_ptr<Exec> exec,
+      Exec::Start(place_, std::move(fields), std::move(spec), std::move(done), std::move(sink)));
   running_.emplace(exec->process(), exec);
   return exec;
+}
+
+Result<std::shared_ptr<ToolProcess>> Commands::RunTool(ToolSpec tool, oci::ProcessSpec spec,
+                                                       ToolProcess::Done done) {
+  const size_t tools = running_.size() - running();
+  if (tools >= kMaxToolsPerSandbox)
+    return Error{.code = Code::kLimit,
+                 .what = std::to_string(tools) + " file requests run in this sandbox already"};
+  ASSIGN_OR_RETURN(
+      std::shared_ptr<ToolProcess> process,
+      ToolProcess::Start(place_.sandbox, std::move(tool), std::move(spec), std::move(done)));
+  running_.emplace(process->process(), process);
+  return process;
+}
+
+Result<std::shared_ptr<BackgroundProcess>> Commands::StartBackground(
+    ProcessFields fields, oci::ProcessSpec spec, size_t max_running, const std::string& directory,
+    BackgroundProcess::Started started) {
+  RETURN_IF_ERROR(Admit(max_running));
+  ASSIGN_OR_RETURN(std::shared_ptr<BackgroundProcess> process,
+                   BackgroundProcess::Start(place_, std::move(fields), std::move(spec), directory,
+                                            std::move(started)));
+  running_.emplace(process->facts().number, process);
+  background_.emplace(process->facts().number, process);
+  return process;
+}
+
+Result<std::shared_ptr<BackgroundProcess>> Commands::FindBackground(uint32_t process) const {
+  const auto it = background_.find(process);
+  if (it != background_.end()) return it->second;
+  return Error{.code = Code::kNotFound, .what = "no process \"p" + std::to_string(process) + "\""};
+}
+
+void Commands::DropBackground(uint32_t process) {
+  const auto it = background_.find(process);
+  if (it == background_.end()) return;
+  const Status removed = it->second->RemoveFiles();
+  if (!removed.has_value())
+    Log(LogLevel::kError, "cannot remove the log of a process",
+        {{"sandbox", place_.sandbox.id()}, {"error", removed.error().ToString()}});
+  background_.erase(it);
+}
+
+// Oldest first.
+void Commands::TrimBackground() {
+  const auto over = [](const auto& item) {
+    return item.second->ended() && !item.second->streams_open();
+  };
+  auto ended = std::count_if(background_.begin(), background_.end(), over);
+  while (static_cast<size_t>(ended) > kMaxEndedProcesses) {
+    const auto oldest = std::find_if(background_.begin(), background_.end(), over);
+    DropBackground(oldest->first);
+    --ended;
+  }
 }
 
 void Commands::OnAgentEvent(const runtime::AgentEvent& event) {
@@ -30,11 +99,15 @@ void Commands::OnAgentEvent(const runtime::AgentEvent& event) {
     // lost.
     if (event.kind == runtime::AgentEvent::Kind::kStarted)
       IgnoreError(place_.sandbox.KillProcess(event.process), "it may have ended by itself");
+    if (event.kind == runtime::AgentEvent::Kind::kExited)
+      place_.sandbox.AcknowledgeExit(event.process);
     return;
   }
-  const std::shared_ptr<Exec> exec = it->second;
-  exec->OnEvent(event);
-  if (!exec->answered() || event.kind == runtime::AgentEvent::Kind::kStarted) return;
+  const std::shared_ptr<Running> running = it->second;
+  running->OnEvent(event);
+  if (!running->finished() || event.kind == runtime::AgentEvent::Kind::kStarted) return;
+  if (event.kind == runtime::AgentEvent::Kind::kExited && !running->keeps_until_empty())
+    place_.sandbox.AcknowledgeExit(event.process);
   // After the answer has been written: removing the group is nobody's waiting time.
   place_.loop.Post([this, alive = alive_, process = event.process] {
     if (*alive) Retire(process);
@@ -44,33 +117,72 @@ void Commands::OnAgentEvent(const runtime::AgentEvent& event) {
 void Commands::Retire(uint32_t process) {
   const auto it = running_.find(process);
   if (it == running_.end()) return;
-  std::vector<UniqueFd> pipes = it->second->TakePipes();
+  const std::shared_ptr<Running> running = std::move(it->second);
   running_.erase(it);
-  if (place_.sandbox.ForgetProcess(process).has_value()) return;
-  leftovers_[process] = std::make_unique<Leftover>(
-      place_.loop, place_.sandbox, process, std::move(pipes), [this, alive = alive_, process] {
-        if (*alive) leftovers_.erase(process);
-      });
+  std::vector<UniqueFd> pipes = running->TakePipes();
+  if (place_.sandbox.ForgetProcess(process).has_value()) return Gone(process, running);
+  Linger(process, std::move(pipes), running);
 }
 
-void Commands::TakeUp() {
-  if (place_.mode == cgroups::Mode::kHybrid) place_.counters = ReadCounters(place_.sandbox);
-  for (const uint32_t process : place_.sandbox.Processes())
-    leftovers_[process] =
-        std::make_unique<Leftover>(place_.loop, place_.sandbox, process, std::vector<UniqueFd>(),
-                                   [this, alive = alive_, process] {
-                                     if (*alive) leftovers_.erase(process);
-                                   });
+// `running`: whose group it is, or nullptr.
+void Commands::Linger(uint32_t process, std::vector<UniqueFd> pipes,
+                      std::shared_ptr<Running> running) {
+  leftovers_[process] =
+      std::make_unique<Leftover>(place_.loop, place_.sandbox, process, std::move(pipes),
+                                 [this, alive = alive_, process, running = std::move(running)] {
+                                   if (!*alive) return;
+                                   leftovers_.erase(process);
+                                   Gone(process, running);
+                                 });
+}
+
+void Commands::Gone(uint32_t process, const std::shared_ptr<Running>& running) {
+  if (running == nullptr || !running->keeps_until_empty()) return;
+  running->GroupGone();
+  place_.sandbox.AcknowledgeExit(process);
+  const auto it = background_.find(process);
+  if (it != background_.end() && !it->second->ended()) background_.erase(it);  // never ran
+  TrimBackground();
+}
+
+void Commands::TakeUp(const std::string& directory) {
+  place_.counters = ReadCounters(place_.sandbox);
+  TakeUpBackground(directory);
+  for (const uint32_t process : place_.sandbox.Processes()) {
+    if (running_.contains(process)) continue;
+    const auto known = background_.find(process);
+    Linger(process, {}, known == background_.end() ? nullptr : known->second);
+  }
+}
+
+void Commands::TakeUpBackground(const std::string& directory) {
+  const Result<std::vector<std::string>> names = ListDirectory(directory);
+  if (!names.has_value()) return;  // none ever ran
+  for (const std::string& name : *names) {
+    Result<std::shared_ptr<BackgroundProcess>> process =
+        BackgroundProcess::TakeUp(place_, directory + "/" + name);
+    if (!process.has_value()) {
+      // Without a record nobody was told of it.
+      IgnoreError(RemoveTree(directory + "/" + name), "the sandbox's end removes it");
+      continue;
+    }
+    const uint32_t number = (*process)->facts().number;
+    background_.emplace(number, *process);
+    if (!(*process)->ended()) running_.emplace(number, *process);
+    place_.sandbox.SkipProcessNumbers(number);
+  }
 }
 
 void Commands::KillAll() {
   const auto running = running_;
-  for (const auto& [process, exec] : running) exec->Kill();
+  for (const auto& [process, one] : running)
+    if (!one->keeps_until_empty()) one->Kill();
 }
 
 void Commands::SandboxEnded() {
   const auto running = running_;
-  for (const auto& [process, exec] : running) exec->SandboxEnded();
+  for (const auto& [process, one] : running) one->SandboxEnded();
+  for (const auto& [process, one] : background_) one->SandboxEnded();
   running_.clear();
   leftovers_.clear();
 }

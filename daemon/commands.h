@@ -5,9 +5,11 @@
 #include <memory>
 #include <optional>
 
+#include "daemon/background.h"
 #include "daemon/exec.h"
 #include "daemon/leftover.h"
 #include "daemon/loop.h"
+#include "daemon/tool_process.h"
 #include "runtime/sandbox.h"
 
 namespace hutch::daemon {
@@ -20,23 +22,46 @@ class Commands {
 
   // Runs one; kLimit past `max_running`. `done` as Exec's.
   Result<std::shared_ptr<Exec>> Run(ExecFields fields, oci::ProcessSpec spec, size_t max_running,
-                                    Exec::Done done);
+                                    Exec::Done done, ExecSink sink = {});
+  // Starts a program of ours; not counted as a command.
+  Result<std::shared_ptr<ToolProcess>> RunTool(ToolSpec tool, oci::ProcessSpec spec,
+                                               ToolProcess::Done done);
+  // Starts a process that outlives the call; counted as a command while it runs. Its files are
+  // under `directory`, one directory a process. Errors as BackgroundProcess::Start's, kLimit.
+  Result<std::shared_ptr<BackgroundProcess>> StartBackground(ProcessFields fields,
+                                                             oci::ProcessSpec spec,
+                                                             size_t max_running,
+                                                             const std::string& directory,
+                                                             BackgroundProcess::Started started);
+  // By number; kNotFound. Those that ended are remembered up to kMaxEndedProcesses.
+  Result<std::shared_ptr<BackgroundProcess>> FindBackground(uint32_t process) const;
+  const std::map<uint32_t, std::shared_ptr<BackgroundProcess>>& background() const {
+    return background_;
+  }
+  // One that has ended, children and all, with its log.
+  void DropBackground(uint32_t process);
   void OnAgentEvent(const runtime::AgentEvent& event);
-  // After a restart: what still has a group belongs to no request. Leaders that still run are
-  // killed when the agent names them.
-  void TakeUp();
-  void KillAll();
+  // After a restart. Background processes go on from their records in `directory`. What else has a
+  // group belongs to no request: leaders that still run are killed when the agent names them.
+  void TakeUp(const std::string& directory);
+  void KillAll();  // but not background processes
   void SandboxEnded();
 
-  size_t running() const { return running_.size(); }
+  size_t running() const;  // programs of ours not counted
   size_t count() const { return running_.size() + leftovers_.size(); }
   const SandboxCounters& counters() const { return place_.counters; }
 
  private:
+  Status Admit(size_t max_running);
   void Retire(uint32_t process);
+  void TakeUpBackground(const std::string& directory);
+  void Linger(uint32_t process, std::vector<UniqueFd> pipes, std::shared_ptr<Running> running);
+  void Gone(uint32_t process, const std::shared_ptr<Running>& running);
+  void TrimBackground();
 
   ExecPlace place_;
-  std::map<uint32_t, std::shared_ptr<Exec>> running_;
+  std::map<uint32_t, std::shared_ptr<Running>> running_;
+  std::map<uint32_t, std::shared_ptr<BackgroundProcess>> background_;  // ended ones included
   std::map<uint32_t, std::unique_ptr<Leftover>> leftovers_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -64,6 +64,7 @@ constexpr UintRow kLimitRows[] = {
 };
 constexpr NumberRow kLimitNumberRows[] = {
     {"memory_overcommit", &Config::memory_overcommit, {0.01, 1e6}},
+    {"process_timeout_seconds", &Config::process_timeout_ceiling_seconds, {0, 1e9}},
 };
 
 struct AmountRow {

@@ -60,6 +60,7 @@ struct Config {
   uint64_t max_sandboxes = 4096;
   uint64_t max_commands_per_sandbox = 64;  // at once
   uint64_t max_connections = 1024;
+  double process_timeout_ceiling_seconds = 0;  // of background processes; 0: none
   double memory_overcommit = 100;  // sum of memory limits, in times of the host's memory
   uint64_t http_timeout_seconds = 60;
   uint64_t shutdown_seconds = 5;  // what requests under way get at SIGTERM

@@ -1,21 +1,15 @@
 #include "daemon/exec.h"
 
-#include <fcntl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 
 #include "base/log.h"
 #include "daemon/limits.h"
+#include "daemon/process_pipes.h"
 
 namespace hutch::daemon {
 namespace {
-
-double Milli(const struct timeval& time) {
-  return static_cast<double>(time.tv_sec) * 1000 + static_cast<double>(time.tv_usec) / 1000;
-}
 
 // One buffer for all reads of the loop's thread.
 char* ReadBuffer() {
@@ -23,55 +17,38 @@ char* ReadBuffer() {
   return buffer.get();
 }
 
-Status GiveTo(const Pipe& pipe, uint32_t host_id_start, const oci::User& user) {
-  // Both ends share one inode. Owned by the command's user, /dev/stdout can be opened again inside.
-  if (::fchown(pipe.write.get(), host_id_start + user.uid, host_id_start + user.gid) != 0)
-    return SysError(errno, "chown of a pipe");
-  return OkStatus();
-}
-
-Status SetNonBlocking(int fd) {
-  if (::fcntl(fd, F_SETFL, O_NONBLOCK) != 0) return SysError(errno, "fcntl of a pipe");
-  return OkStatus();
-}
-
 }  // namespace
 
-SandboxCounters ReadCounters(const runtime::Sandbox& sandbox) {
-  const cgroups::Stats stats = sandbox.group().ReadStats();
-  return SandboxCounters{.oom_kills = stats.memory_events.oom_kill,
-                         .pids_limit_hits = stats.pids_limit_hits};
-}
-
-Exec::Exec(ExecPlace& place, const ExecFields& fields, Done done)
+Exec::Exec(ExecPlace& place, const ExecFields& fields, Done done, ExecSink sink)
     : place_(place),
       done_(std::move(done)),
-      out_(fields.max_output_bytes),
-      err_(fields.max_output_bytes) {}
+      sink_(std::move(sink)),
+      encoding_(fields.encoding),
+      out_(StreamId::kStdout, sink_.on_output ? 0 : fields.max_output_bytes),
+      err_(StreamId::kStderr, sink_.on_output ? 0 : fields.max_output_bytes) {}
 
-Status Exec::OpenPipes(const oci::User& user, Pipe* in, Pipe* out, Pipe* err) {
+Status Exec::OpenPipes(const oci::User& user, bool merge, Pipe* in, Pipe* out, Pipe* err) {
   const uint32_t host_id_start = place_.sandbox.host_id_start();
-  for (Pipe* pipe : {out, err}) {
-    ASSIGN_OR_RETURN(*pipe, MakePipe());
-    RETURN_IF_ERROR(GiveTo(*pipe, host_id_start, user));
-    RETURN_IF_ERROR(SetNonBlocking(pipe->read.get()));
+  ASSIGN_OR_RETURN(*out, MakeOutputPipe(host_id_start, user));
+  if (!merge) {
+    ASSIGN_OR_RETURN(*err, MakeOutputPipe(host_id_start, user));
   }
   if (stdin_bytes_.empty()) return OkStatus();
-  ASSIGN_OR_RETURN(*in, MakePipe());
-  RETURN_IF_ERROR(GiveTo(*in, host_id_start, user));
-  return SetNonBlocking(in->write.get());
+  ASSIGN_OR_RETURN(*in, MakeInputPipe(host_id_start, user));
+  return OkStatus();
 }
 
 Result<std::shared_ptr<Exec>> Exec::Start(ExecPlace& place, ExecFields fields,
-                                          oci::ProcessSpec spec, Done done) {
-  const std::shared_ptr<Exec> exec(new Exec(place, fields, std::move(done)));
+                                          oci::ProcessSpec spec, Done done, ExecSink sink) {
+  const std::shared_ptr<Exec> exec(new Exec(place, fields, std::move(done), std::move(sink)));
   exec->stdin_bytes_ = std::move(fields.stdin_bytes);
   Pipe in, out, err;
-  RETURN_IF_ERROR(exec->OpenPipes(spec.user, &in, &out, &err));
-  runtime::ProcessRequest request{.spec = std::move(spec),
-                                  .stdin_fd = in.read.get(),
-                                  .stdout_fd = out.write.get(),
-                                  .stderr_fd = err.write.get()};
+  RETURN_IF_ERROR(exec->OpenPipes(spec.user, fields.merge_output, &in, &out, &err));
+  const runtime::ProcessRequest request{
+      .spec = std::move(spec),
+      .stdin_fd = in.read.get(),
+      .stdout_fd = out.write.get(),
+      .stderr_fd = fields.merge_output ? out.write.get() : err.write.get()};
   exec->before_ = place.counters;
   exec->start_ = Loop::Now();
   ASSIGN_OR_RETURN(exec->process_, place.sandbox.StartProcess(request));
@@ -79,7 +56,7 @@ Result<std::shared_ptr<Exec>> Exec::Start(ExecPlace& place, ExecFields fields,
   exec->err_.fd = std::move(err.read);
   exec->stdin_fd_ = std::move(in.write);
   exec->WatchOutput(exec->out_);
-  exec->WatchOutput(exec->err_);
+  if (exec->err_.fd.valid()) exec->WatchOutput(exec->err_);
   exec->WatchDeadline(fields.timeout_seconds);
   if (exec->stdin_fd_.valid()) exec->FeedStdin();
   return exec;
@@ -88,8 +65,8 @@ Result<std::shared_ptr<Exec>> Exec::Start(ExecPlace& place, ExecFields fields,
 void Exec::WatchOutput(Stream& stream) {
   stream.watch = place_.loop.Add(stream.fd.get(), [this, &stream](Ready) {
     const auto self = shared_from_this();
-    ReadOutput(stream, kReadPerTurnBytes);
-    stream.watch.Arm(Ready::kReadable);
+    if (!exited_) ReadOutput(stream, kReadPerTurnBytes);
+    if (!exited_ && !congested()) stream.watch.Arm(Ready::kReadable);
   });
   stream.watch.Arm(Ready::kReadable);
 }
@@ -103,10 +80,18 @@ void Exec::WatchDeadline(double timeout_seconds) {
   });
 }
 
-// Until it is empty, at its end, or max_bytes have been read.
+void Exec::Resume() {
+  const auto self = shared_from_this();
+  if (answered() || congested()) return;
+  if (exited_) return Drain();
+  for (Stream* stream : {&out_, &err_})
+    if (stream->fd.valid()) stream->watch.Arm(Ready::kReadable);
+}
+
+// Until it is empty, at its end, max_bytes have been read, or the sink is behind.
 void Exec::ReadOutput(Stream& stream, size_t max_bytes) {
   size_t total = 0;
-  while (stream.fd.valid() && total < max_bytes) {
+  while (stream.fd.valid() && total < max_bytes && !congested()) {
     const ssize_t count = ::read(stream.fd.get(), ReadBuffer(), kReadChunkBytes);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return;
@@ -116,6 +101,7 @@ void Exec::ReadOutput(Stream& stream, size_t max_bytes) {
       return;
     }
     stream.buffer.Append({ReadBuffer(), static_cast<size_t>(count)});
+    if (sink_.on_output) sink_.on_output(stream.id, {ReadBuffer(), static_cast<size_t>(count)});
     total += static_cast<size_t>(count);
     if (static_cast<size_t>(count) < kReadChunkBytes)
       return;  // it was empty then; whatever follows wakes the watch
@@ -144,8 +130,8 @@ void Exec::FeedStdin() {
 }
 
 void Exec::TimeOut() {
-  if (answered()) return;
-  if (facts_.timed_out || facts_.kill_asked) {
+  if (answered() || exited_) return;
+  if (end_.facts.timed_out || end_.facts.kill_asked) {
     // Killed long ago and still not gone: in the kernel, waiting for something. The answer does not
     // wait with it.
     Log(LogLevel::kWarning, "a killed command does not end",
@@ -154,13 +140,13 @@ void Exec::TimeOut() {
     event.wait_status = SIGKILL;
     return Exited(event);
   }
-  facts_.timed_out = true;
+  end_.facts.timed_out = true;
   SendKill();
 }
 
 void Exec::Kill() {
-  if (answered() || facts_.timed_out || facts_.kill_asked) return;
-  facts_.kill_asked = true;
+  if (answered() || exited_ || end_.facts.timed_out || end_.facts.kill_asked) return;
+  end_.facts.kill_asked = true;
   SendKill();
 }
 
@@ -193,59 +179,40 @@ void Exec::OnEvent(const runtime::AgentEvent& event) {
 }
 
 void Exec::Exited(const runtime::AgentEvent& event) {
-  facts_.wait_status = event.wait_status;
-  ExecResult result;
+  if (exited_) return;
+  exited_ = true;
+  timer_.Cancel();
+  stdin_watch_.Reset();
+  stdin_fd_.reset();
+  end_.facts.wait_status = event.wait_status;
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Loop::Now() - start_);
-  result.duration_ms = static_cast<double>(took.count()) / 1000;
-  // What is in the pipes now was written before the end, or by children that outlive it: no waiting
-  // for their end of file.
-  ReadOutput(out_, kDrainBytes);
-  ReadOutput(err_, kDrainBytes);
-  ReadStats(event, &result);
-  Finish(std::move(result));
+  end_.duration_ms = static_cast<double>(took.count()) / 1000;
+  ReadEndCounts(place_, event, before_, &end_);
+  Drain();
 }
 
-void Exec::ReadStats(const runtime::AgentEvent& event, ExecResult* result) {
-  result->usage = {
-      .memory_peak_bytes = static_cast<uint64_t>(std::max(0L, event.usage.ru_maxrss)) * 1024,
-      .cpu_user_ms = Milli(event.usage.ru_utime),
-      .cpu_system_ms = Milli(event.usage.ru_stime)};
-  if (place_.mode == cgroups::Mode::kHybrid) {
-    place_.counters = ReadCounters(place_.sandbox);
-    facts_.oom_killed = place_.counters.oom_kills > before_.oom_kills;
-    result->pids_limit_hit = place_.counters.pids_limit_hits > before_.pids_limit_hits;
-    return;
-  }
-  const cgroups::ProcessGroup* group = place_.sandbox.ProcessCgroup(process_);
-  if (group == nullptr) return;
-  const cgroups::Stats stats = group->ReadStats();
-  facts_.oom_killed = stats.memory_events.oom_kill > 0;
-  // Since Linux 6.11 a refused fork counts where the limit is, which is the sandbox's group.
-  place_.counters = ReadCounters(place_.sandbox);
-  result->pids_limit_hit =
-      stats.pids_limit_hits > 0 || place_.counters.pids_limit_hits > before_.pids_limit_hits;
-  Usage& usage = result->usage;
-  if (stats.memory_peak_bytes) usage.memory_peak_bytes = *stats.memory_peak_bytes;
-  if (stats.cpu_user_us) usage.cpu_user_ms = static_cast<double>(*stats.cpu_user_us) / 1000;
-  if (stats.cpu_system_us) usage.cpu_system_ms = static_cast<double>(*stats.cpu_system_us) / 1000;
+// What is in the pipes now was written before the end, or by children that outlive it: no waiting
+// for their end of file.
+void Exec::Drain() {
+  ReadOutput(out_, kDrainBytes);
+  ReadOutput(err_, kDrainBytes);
+  if (!congested() || end_.facts.sandbox_ended) Finish();
 }
 
 void Exec::SandboxEnded() {
   if (answered()) return;
-  facts_.sandbox_ended = true;
+  end_.facts.sandbox_ended = true;
+  if (exited_) return Finish();
   runtime::AgentEvent event{.kind = runtime::AgentEvent::Kind::kExited, .process = process_};
   event.wait_status = SIGKILL;
   Exited(event);
 }
 
-void Exec::Finish(ExecResult result) {
-  timer_.Cancel();
-  stdin_watch_.Reset();
-  stdin_fd_.reset();
-  result.facts = facts_;
-  result.process = process_;
-  result.out = out_.buffer.Take();
-  result.err = err_.buffer.Take();
+void Exec::Finish() {
+  ExecResult result{.end = end_,
+                    .out = out_.buffer.Take(encoding_),
+                    .err = err_.buffer.Take(encoding_),
+                    .process = process_};
   const Done done = std::exchange(done_, nullptr);
   done(std::move(result));
 }

@@ -1,80 +1,79 @@
-// One command run to its end: pipes, output, time-out, and the facts of its end. On the loop's
-// thread.
+// One command run to its end for a client that waits: pipes, output, time-out, and the facts of its
+// end. On the loop's thread.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "cgroups/tree.h"
 #include "daemon/exec_request.h"
 #include "daemon/loop.h"
+#include "daemon/process_end.h"
+#include "daemon/process_log.h"
+#include "daemon/running.h"
 #include "runtime/sandbox.h"
 
 namespace hutch::daemon {
 
-// Hybrid hosts count out-of-memory kills and refused forks for a sandbox as a whole: what a command
-// did is told by the difference.
-struct SandboxCounters {
-  uint64_t oom_kills = 0;
-  uint64_t pids_limit_hits = 0;
+// A client that takes the output as it comes, instead of in the answer.
+struct ExecSink {
+  std::function<void(StreamId, std::string_view)> on_output;
+  // It is behind: nothing more is read until Resume(). The command blocks once its pipe is full.
+  std::function<bool()> congested;
 };
 
-// What a command needs of the sandbox it runs in; outlives it.
-struct ExecPlace {
-  Loop& loop;
-  runtime::Sandbox& sandbox;
-  cgroups::Mode mode;
-  SandboxCounters counters;  // as last read
-};
-SandboxCounters ReadCounters(const runtime::Sandbox& sandbox);
-
-class Exec : public std::enable_shared_from_this<Exec> {
+class Exec final : public Running, public std::enable_shared_from_this<Exec> {
  public:
   // Called once, when the answer is known; the process's group may still hold children then.
   using Done = std::function<void(Result<ExecResult>)>;
 
   // `spec` is complete. Answers to `done` later, never from within. Errors as of
   // Sandbox::StartProcess, or kKernel for a pipe.
+  // With a sink the result holds counts, no output.
   static Result<std::shared_ptr<Exec>> Start(ExecPlace& place, ExecFields fields,
-                                             oci::ProcessSpec spec, Done done);
+                                             oci::ProcessSpec spec, Done done, ExecSink sink = {});
+  void Resume();  // the sink can take more
 
   uint32_t process() const { return process_; }
   bool answered() const { return done_ == nullptr; }
 
-  void OnEvent(const runtime::AgentEvent& event);
-  void Kill();          // asked for, or nobody waits for the answer any more
-  void SandboxEnded();  // everything of it is dead
-
-  // After the answer: read ends that children of the command may still write to.
-  std::vector<UniqueFd> TakePipes();
+  void OnEvent(const runtime::AgentEvent& event) override;
+  void Kill() override;
+  void SandboxEnded() override;
+  bool finished() const override { return answered(); }
+  std::vector<UniqueFd> TakePipes() override;
 
  private:
   struct Stream {
-    explicit Stream(size_t max_bytes) : buffer(max_bytes) {}
+    Stream(StreamId stream, size_t max_bytes) : id(stream), buffer(max_bytes) {}
+    StreamId id;
     OutputBuffer buffer;
     UniqueFd fd;
     Watch watch;  // before fd goes
   };
 
-  Exec(ExecPlace& place, const ExecFields& fields, Done done);
-  Status OpenPipes(const oci::User& user, Pipe* in, Pipe* out, Pipe* err);
+  Exec(ExecPlace& place, const ExecFields& fields, Done done, ExecSink sink);
+  Status OpenPipes(const oci::User& user, bool merge, Pipe* in, Pipe* out, Pipe* err);
   void WatchOutput(Stream& stream);
   void WatchDeadline(double timeout_seconds);
+  bool congested() const { return sink_.congested && sink_.congested(); }
   void ReadOutput(Stream& stream, size_t max_bytes);
+  void Drain();
   void FeedStdin();
   void TimeOut();
   void SendKill();
   void Exited(const runtime::AgentEvent& event);
-  void Finish(ExecResult result);
-  void ReadStats(const runtime::AgentEvent& event, ExecResult* result);
+  void Finish();
 
   ExecPlace& place_;
   Done done_;
+  ExecSink sink_;
+  Encoding encoding_;
   Stream out_, err_;
   std::string stdin_bytes_;
   size_t stdin_done_ = 0;
@@ -83,7 +82,8 @@ class Exec : public std::enable_shared_from_this<Exec> {
   Timer timer_;
   SteadyTime start_;
   SandboxCounters before_;
-  EndFacts facts_;
+  ProcessEnd end_;
+  bool exited_ = false;
   uint32_t process_ = 0;
 };
 

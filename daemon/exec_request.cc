@@ -1,10 +1,5 @@
 #include "daemon/exec_request.h"
 
-#include <sys/wait.h>
-
-#include <csignal>
-#include <cstring>
-
 #include "daemon/limits.h"
 
 namespace hutch::daemon {
@@ -27,115 +22,158 @@ Status ParseCommand(ObjectReader& reader, std::vector<std::string>* args) {
   return OkStatus();
 }
 
-void ParseStdin(ObjectReader& reader, ExecFields* fields) {
-  const oci::Json* text = reader.Member("stdin");
-  const oci::Json* base64 = reader.Member("stdin_base64");
-  fields->has_stdin = text != nullptr || base64 != nullptr;
-  if (text != nullptr && base64 != nullptr) reader.Fail("stdin_base64", "\"stdin\" is given, too");
-  reader.String("stdin", &fields->stdin_bytes, kMaxBodyBytes);
-  if (base64 == nullptr) return;
-  std::string encoded;
-  reader.String("stdin_base64", &encoded, kMaxBodyBytes);
-  if (!Base64Decode(encoded, &fields->stdin_bytes)) reader.Fail("stdin_base64", "is not base64");
+void ParseStdin(ObjectReader& reader, CommandFields* fields) {
+  fields->has_stdin = reader.Member("stdin") != nullptr || reader.Member("stdin_base64") != nullptr;
+  ParseBytes(reader, "stdin", &fields->stdin_bytes);
 }
 
-struct CauseRow {
-  Cause cause;
+struct EncodingRow {
   const char* name;
+  Encoding encoding;
 };
-constexpr CauseRow kCauses[] = {
-    {Cause::kExited, "exited"},
-    {Cause::kSignaled, "signaled"},
-    {Cause::kOutOfMemory, "out_of_memory"},
-    {Cause::kTimedOut, "timed_out"},
-    {Cause::kKilled, "killed"},
-    {Cause::kSandboxEnded, "sandbox_ended"},
-};
+constexpr EncodingRow kEncodings[] = {
+    {"auto", Encoding::kAuto}, {"utf-8", Encoding::kUtf8}, {"base64", Encoding::kBase64}};
 
-std::string SignalName(int number) {
-  const char* abbreviation = sigabbrev_np(number);
-  if (abbreviation != nullptr) return std::string("SIG") + abbreviation;
-  if (number >= SIGRTMIN && number <= SIGRTMAX)
-    return "SIGRTMIN+" + std::to_string(number - SIGRTMIN);
-  return "SIG" + std::to_string(number);
+Status ParseCommandFields(ObjectReader& reader, CommandFields* fields) {
+  RETURN_IF_ERROR(ParseCommand(reader, &fields->args));
+  reader.StringMap("env", &fields->env)
+      .String("workdir", &fields->workdir)
+      .String("user", &fields->user, 256);
+  ParseStdin(reader, fields);
+  reader.Number("timeout_seconds", &fields->timeout_seconds, 0, 1e9)
+      .Bool("merge_output", &fields->merge_output);
+  return OkStatus();
+}
+
+Status CheckCommandFields(const CommandFields& fields) {
+  RETURN_IF_ERROR(CheckEnv(fields.env, "env"));
+  return CheckWorkdir(fields.workdir, "workdir");
+}
+
+Error AboveCeiling(const std::string& ceiling, std::string field) {
+  return Error{.code = Code::kLimit,
+               .what = "above the operator's ceiling of " + ceiling,
+               .field = std::move(field)};
+}
+
+// 0 asks for the most there is.
+Status KeepTimeout(double ceiling, double* seconds) {
+  if (ceiling <= 0) return OkStatus();
+  if (*seconds == 0) *seconds = ceiling;
+  if (*seconds <= ceiling) return OkStatus();
+  return AboveCeiling(std::to_string(ceiling), "timeout_seconds");
+}
+
+void ParseTerminal(ObjectReader& reader, ProcessFields* fields) {
+  const oci::Json* terminal = reader.Member("terminal");
+  if (terminal == nullptr) return;
+  if (terminal->is_boolean()) {
+    fields->terminal = terminal->get<bool>();
+    return;
+  }
+  fields->terminal = true;
+  uint64_t rows = fields->rows, columns = fields->columns;
+  ObjectReader size(*terminal, "terminal");
+  size.Uint("rows", &rows, 1, UINT16_MAX).Uint("columns", &columns, 1, UINT16_MAX);
+  const Status done = size.Done(ObjectReader::Unknown::kRefuse);
+  if (!done.has_value()) reader.Fail("terminal", done.error().what);
+  fields->rows = static_cast<uint16_t>(rows);
+  fields->columns = static_cast<uint16_t>(columns);
 }
 
 }  // namespace
 
+void ParseBytes(ObjectReader& reader, const std::string& name, std::string* bytes) {
+  const std::string name_base64 = name + "_base64";
+  const oci::Json* text = reader.Member(name.c_str());
+  const oci::Json* base64 = reader.Member(name_base64.c_str());
+  if (text != nullptr && base64 != nullptr)
+    reader.Fail(name_base64.c_str(), "\"" + name + "\" is given, too");
+  reader.String(name.c_str(), bytes, kMaxBodyBytes);
+  if (base64 == nullptr) return;
+  std::string encoded;
+  reader.String(name_base64.c_str(), &encoded, kMaxBodyBytes);
+  if (!Base64Decode(encoded, bytes)) reader.Fail(name_base64.c_str(), "is not base64");
+}
+
+std::optional<Encoding> ParseEncoding(const std::string& text) {
+  for (const EncodingRow& row : kEncodings)
+    if (text == row.name) return row.encoding;
+  return std::nullopt;
+}
+
 Result<ExecFields> ParseExecFields(const oci::Json& json, const Config& config) {
   ExecFields fields;
-  fields.timeout_seconds = config.defaults.exec_timeout_seconds;
   fields.max_output_bytes = config.defaults.max_output_bytes;
   const Amounts& ceilings = config.ceilings;
   ObjectReader reader(json, "");
-  RETURN_IF_ERROR(ParseCommand(reader, &fields.args));
-  reader.StringMap("env", &fields.env)
-      .String("workdir", &fields.workdir)
-      .String("user", &fields.user, 256);
-  ParseStdin(reader, &fields);
-  reader.Number("timeout_seconds", &fields.timeout_seconds, 0, 1e9)
-      .Uint("max_output_bytes", &fields.max_output_bytes, 0, uint64_t{1} << 40);
+  const bool waits = reader.Member("wait_seconds") != nullptr;
+  // Whoever waits for a while does not say how long the command may live.
+  fields.timeout_seconds = waits ? 0 : config.defaults.exec_timeout_seconds;
+  RETURN_IF_ERROR(ParseCommandFields(reader, &fields));
+  double wait_seconds = 0;
+  std::string encoding = "auto";
+  reader.Uint("max_output_bytes", &fields.max_output_bytes, 0, uint64_t{1} << 40)
+      .Number("wait_seconds", &wait_seconds, 0, static_cast<double>(kMaxWaitSeconds))
+      .String("encoding", &encoding, 16);
+  const std::optional<Encoding> parsed = ParseEncoding(encoding);
+  if (!parsed) reader.Fail("encoding", "must be auto, utf-8 or base64");
   RETURN_IF_ERROR(reader.Done(ObjectReader::Unknown::kRefuse));
-  RETURN_IF_ERROR(CheckEnv(fields.env, "env"));
-  RETURN_IF_ERROR(CheckWorkdir(fields.workdir, "workdir"));
-  if (ceilings.exec_timeout_seconds > 0) {
-    if (fields.timeout_seconds == 0) fields.timeout_seconds = ceilings.exec_timeout_seconds;
-    if (fields.timeout_seconds > ceilings.exec_timeout_seconds)
-      return Error{.code = Code::kLimit,
-                   .what = "above the operator's ceiling of " +
-                           std::to_string(ceilings.exec_timeout_seconds),
-                   .field = "timeout_seconds"};
-  }
+  RETURN_IF_ERROR(CheckCommandFields(fields));
+  fields.encoding = *parsed;
+  if (waits) fields.wait_seconds = wait_seconds;
+  RETURN_IF_ERROR(
+      KeepTimeout(waits ? config.process_timeout_ceiling_seconds : ceilings.exec_timeout_seconds,
+                  &fields.timeout_seconds));
   if (ceilings.max_output_bytes > 0 && fields.max_output_bytes > ceilings.max_output_bytes)
-    return Error{
-        .code = Code::kLimit,
-        .what = "above the operator's ceiling of " + std::to_string(ceilings.max_output_bytes),
-        .field = "max_output_bytes"};
+    return AboveCeiling(std::to_string(ceilings.max_output_bytes), "max_output_bytes");
   return fields;
 }
 
-const char* CauseName(Cause cause) {
-  for (const CauseRow& row : kCauses)
-    if (row.cause == cause) return row.name;
-  CHECK(false);
+Result<ProcessFields> ParseProcessFields(const oci::Json& json, const Config& config) {
+  ProcessFields fields;
+  ObjectReader reader(json, "");
+  RETURN_IF_ERROR(ParseCommandFields(reader, &fields));
+  ParseTerminal(reader, &fields);
+  reader.Bool("stdin_open", &fields.stdin_open)
+      .Uint("log_bytes", &fields.log_bytes, kMinLogBytes, kMaxLogBytes);
+  if (fields.terminal && fields.merge_output)
+    reader.Fail("merge_output", "a terminal has one stream anyway");
+  RETURN_IF_ERROR(reader.Done(ObjectReader::Unknown::kRefuse));
+  RETURN_IF_ERROR(CheckCommandFields(fields));
+  RETURN_IF_ERROR(KeepTimeout(config.process_timeout_ceiling_seconds, &fields.timeout_seconds));
+  if (fields.terminal) fields.stdin_open = true;
+  return fields;
 }
 
-// The first that applies. A command that a time-out killed was "timed_out" even when memory ran out
-// as well.
-Cause DecideCause(const EndFacts& facts) {
-  if (facts.sandbox_ended) return Cause::kSandboxEnded;
-  if (WIFEXITED(facts.wait_status))
-    return Cause::kExited;  // by itself, whatever we were about to do
-  if (facts.timed_out) return Cause::kTimedOut;
-  if (facts.kill_asked) return Cause::kKilled;
-  if (facts.oom_killed && WTERMSIG(facts.wait_status) == SIGKILL) return Cause::kOutOfMemory;
-  return Cause::kSignaled;
+void AddOutput(CapturedOutput out, CapturedOutput err, oci::Json* json) {
+  struct Row {
+    const char* name;
+    CapturedOutput* output;
+  };
+  for (const Row& row : {Row{"stdout", &out}, Row{"stderr", &err}}) {
+    const std::string name(row.name);
+    (*json)[name] = std::move(row.output->text);
+    (*json)[name + "_encoding"] = row.output->encoding;
+    (*json)[name + "_bytes"] = row.output->total_bytes;
+    (*json)[name + "_truncated"] = row.output->truncated;
+    if (row.output->replaced) (*json)[name + "_replaced"] = true;
+  }
+}
+
+oci::Json ExecEndJson(const ExecResult& result) {
+  oci::Json json;
+  AddEnd(result.end, &json);
+  json["stdout_bytes"] = result.out.total_bytes;
+  json["stderr_bytes"] = result.err.total_bytes;
+  json["process_id"] = "p" + std::to_string(result.process);
+  return json;
 }
 
 oci::Json ExecJson(ExecResult result) {
-  const EndFacts& facts = result.facts;
   oci::Json json;
-  const bool exited = !facts.sandbox_ended && WIFEXITED(facts.wait_status);
-  json["exit_code"] = exited ? oci::Json(WEXITSTATUS(facts.wait_status)) : oci::Json();
-  json["signal"] =
-      exited ? oci::Json()
-             : oci::Json(facts.sandbox_ended ? "SIGKILL" : SignalName(WTERMSIG(facts.wait_status)));
-  json["cause"] = CauseName(DecideCause(facts));
-  json["stdout"] = std::move(result.out.text);
-  json["stderr"] = std::move(result.err.text);
-  json["stdout_encoding"] = result.out.encoding;
-  json["stderr_encoding"] = result.err.encoding;
-  json["stdout_bytes"] = result.out.total_bytes;
-  json["stderr_bytes"] = result.err.total_bytes;
-  json["stdout_truncated"] = result.out.truncated;
-  json["stderr_truncated"] = result.err.truncated;
-  json["duration_ms"] = result.duration_ms;
-  json["timed_out"] = facts.timed_out && !exited;
-  json["oom_killed"] = facts.oom_killed;
-  json["pids_limit_hit"] = result.pids_limit_hit;
-  json["usage"] = {{"memory_peak_bytes", result.usage.memory_peak_bytes},
-                   {"cpu_user_ms", result.usage.cpu_user_ms},
-                   {"cpu_system_ms", result.usage.cpu_system_ms}};
+  AddEnd(result.end, &json);
+  AddOutput(std::move(result.out), std::move(result.err), &json);
   json["process_id"] = "p" + std::to_string(result.process);
   return json;
 }

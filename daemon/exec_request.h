@@ -1,57 +1,63 @@
-// POST /v1/sandboxes/{id}/exec: the request and the reply as data. Pure.
+// Commands as clients ask for them, and the reply of exec: data. Pure.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "daemon/config.h"
 #include "daemon/create_request.h"
+#include "daemon/limits.h"
 #include "daemon/output_buffer.h"
+#include "daemon/process_end.h"
 #include "oci/json.h"
 
 namespace hutch::daemon {
 
-struct ExecFields {
+// What exec and background processes are asked alike.
+struct CommandFields {
   std::vector<std::string> args;  // never empty
   StringMap env;
   std::string workdir, user;  // empty: the sandbox's
   bool has_stdin = false;     // else end of file at once
   std::string stdin_bytes;
   double timeout_seconds = 0;  // 0: none
-  uint64_t max_output_bytes = 0;
+  bool merge_output = false;   // stderr goes where stdout goes
+};
+
+struct ExecFields : CommandFields {
+  uint64_t max_output_bytes = 0;  // of each stream in the answer
+  Encoding encoding = Encoding::kAuto;
+  // Answer after so long, with what there is; the command goes on as a background process.
+  std::optional<double> wait_seconds;
 };
 
 Result<ExecFields> ParseExecFields(const oci::Json& json, const Config& config);
 
-// Why a command is over.
-enum class Cause { kExited, kSignaled, kOutOfMemory, kTimedOut, kKilled, kSandboxEnded };
-const char* CauseName(Cause cause);
-
-// What is known about an end; DecideCause() turns it into the one cause.
-struct EndFacts {
-  bool sandbox_ended = false;
-  bool timed_out = false;
-  bool kill_asked = false;
-  bool oom_killed = false;  // the kernel killed something of it for memory
-  int wait_status = 0;
+// POST /v1/sandboxes/{id}/processes.
+struct ProcessFields : CommandFields {
+  bool stdin_open = false;  // input stays open after stdin_bytes
+  bool terminal = false;
+  uint16_t rows = 24, columns = 80;
+  uint64_t log_bytes = kDefaultLogBytes;
 };
-Cause DecideCause(const EndFacts& facts);
-
-struct Usage {
-  uint64_t memory_peak_bytes = 0;
-  double cpu_user_ms = 0, cpu_system_ms = 0;
-};
+Result<ProcessFields> ParseProcessFields(const oci::Json& json, const Config& config);
+// Bytes given as text in `name`, or as base64 in `name`_base64.
+void ParseBytes(oci::ObjectReader& reader, const std::string& name, std::string* bytes);
+// "auto", "utf-8", "base64".
+std::optional<Encoding> ParseEncoding(const std::string& text);
 
 struct ExecResult {
-  EndFacts facts;
+  ProcessEnd end;
   CapturedOutput out, err;
-  double duration_ms = 0;
-  bool pids_limit_hit = false;
-  Usage usage;
   uint32_t process = 0;
 };
 oci::Json ExecJson(ExecResult result);
+// The same without the output: the last event of a stream.
+oci::Json ExecEndJson(const ExecResult& result);
+// Adds stdout and what is told of it, likewise stderr.
+void AddOutput(CapturedOutput out, CapturedOutput err, oci::Json* json);
 
 }  // namespace hutch::daemon

@@ -1,5 +1,6 @@
 #include "daemon/http_parser.h"
 
+#include <algorithm>
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -30,15 +31,30 @@ int HexDigit(char c) {
   return -1;
 }
 
+bool SameWord(std::string_view a, std::string_view b) {
+  return iequals(boost::beast::string_view(a.data(), a.size()),
+                 boost::beast::string_view(b.data(), b.size()));
+}
+
+// "a;x=y" is the token a, but "a;q=0" is what the client does not want (RFC 9110, 12.4.2).
+bool IsToken(std::string_view part, std::string_view wanted) {
+  const size_t semicolon = part.find(';');
+  if (!SameWord(Trim(part.substr(0, semicolon)), wanted)) return false;
+  if (semicolon == std::string_view::npos) return true;
+  for (const std::string& parameter : Split(part.substr(semicolon + 1), ';')) {
+    const std::string_view text = Trim(parameter);
+    if (SameWord(text.substr(0, 3), "q=0") &&
+        text.substr(3).find_first_not_of(".0") == std::string_view::npos)
+      return false;
+  }
+  return true;
+}
+
 bool HasToken(const Fields& fields, http::field name, std::string_view wanted) {
   const auto range = fields.equal_range(name);
   for (auto it = range.first; it != range.second; ++it)
-    for (const std::string& part : Split(View(it->value()), ',')) {
-      const std::string_view value = Trim(std::string_view(part).substr(0, part.find(';')));
-      if (iequals(boost::beast::string_view(value.data(), value.size()),
-                  boost::beast::string_view(wanted.data(), wanted.size())))
-        return true;
-    }
+    for (const std::string& part : Split(View(it->value()), ','))
+      if (IsToken(part, wanted)) return true;
   return false;
 }
 
@@ -102,13 +118,14 @@ bool PercentDecode(std::string_view text, Plus plus, std::string* out) {
 struct HttpParser::Impl {
   Impl() {
     parser.header_limit(kMaxHeaderBytes);
-    parser.body_limit(kMaxBodyBytes);
+    parser.body_limit(UINT64_MAX);  // until the head says whether one counts
     parser.eager(false);
   }
   BeastParser parser;
 };
 
-HttpParser::HttpParser(BodyBudget* budget) : budget_(budget) {}
+HttpParser::HttpParser(BodyBudget* budget, const BodyLookup* lookup)
+    : budget_(budget), lookup_(lookup) {}
 HttpParser::~HttpParser() { Release(); }
 
 bool HttpParser::Reserve(size_t bytes) {
@@ -134,6 +151,7 @@ HttpParser::Progress HttpParser::Fail(Code code, std::string what) {
 }
 
 HttpParser::Progress HttpParser::Parse() {
+  CHECK(stage_ != Stage::kStream);
   if (stage_ == Stage::kFailed) return Progress::kFailed;
   if (stage_ == Stage::kHead) {
     const Progress progress = ParseHead();
@@ -187,8 +205,6 @@ HttpParser::Progress HttpParser::ParseHead() {
   impl_->parser.put(boost::asio::buffer(buffer_.data(), head_end_), error);
   buffer_.erase(0, head_end_);
   scanned_ = head_end_ = 0;
-  if (error == http::error::body_limit)
-    return Fail(Code::kTooLarge, "a body of more than " + std::to_string(kMaxBodyBytes) + " bytes");
   if (error == http::error::header_limit)
     return Fail(Code::kTooLarge,
                 "a head of more than " + std::to_string(kMaxHeaderBytes) + " bytes");
@@ -198,7 +214,7 @@ HttpParser::Progress HttpParser::ParseHead() {
   const Status accepted = AcceptHead();
   if (!accepted.has_value()) return Fail(accepted.error().code, accepted.error().what);
   impl_->parser.eager(true);
-  stage_ = impl_->parser.is_done() ? Stage::kDone : Stage::kBody;
+  stage_ = impl_->parser.is_done() || streams_ ? Stage::kDone : Stage::kBody;
   return Progress::kComplete;
 }
 
@@ -208,10 +224,22 @@ Status HttpParser::AcceptHead() {
   keep_alive_ = impl_->parser.keep_alive();
   RETURN_IF_ERROR(CheckFraming(fields));
   RETURN_IF_ERROR(FillRequest());
+  continue_wanted_ = !is_http_1_0_ && HasToken(fields, http::field::expect, "100-continue");
+  return BeginBody();
+}
+
+Status HttpParser::BeginBody() {
   const auto length = impl_->parser.content_length();
+  if (length) request_.content_length = *length;
+  streams_ = !impl_->parser.is_done() && lookup_ != nullptr && *lookup_ &&
+             (*lookup_)(request_) == Body::kStream;
+  if (streams_) return OkStatus();
+  if (length && *length > kMaxBodyBytes)
+    return Error{.code = Code::kTooLarge,
+                 .what = "a body of more than " + std::to_string(kMaxBodyBytes) + " bytes"};
+  impl_->parser.body_limit(kMaxBodyBytes);
   if (length && !Reserve(static_cast<size_t>(*length)))
     return Error{.code = Code::kUnavailable, .what = "too many large requests at once"};
-  continue_wanted_ = !is_http_1_0_ && HasToken(fields, http::field::expect, "100-continue");
   return OkStatus();
 }
 
@@ -219,6 +247,9 @@ Status HttpParser::FillRequest() {
   const Fields& fields = impl_->parser.get();
   request_ = Request();
   request_.method = fields.method_string().to_string();
+  for (const auto& field : fields)
+    request_.headers.emplace_back(field.name_string().to_string(),
+                                  std::string(Trim(View(field.value()))));
   std::string_view target = View(fields.target());
   constexpr std::string_view kScheme = "http://";
   if (target.starts_with(
@@ -231,6 +262,7 @@ Status HttpParser::FillRequest() {
   const size_t question = target.find('?');
   request_.path = target.substr(0, question);
   request_.wants_events = HasToken(fields, http::field::accept, "text/event-stream");
+  request_.wants_ndjson = HasToken(fields, http::field::accept, "application/x-ndjson");
   return ParseQuery(question == std::string_view::npos ? "" : target.substr(question + 1),
                     &request_.query);
 }
@@ -258,11 +290,62 @@ HttpParser::Progress HttpParser::ParseBody() {
 }
 
 Request HttpParser::Take() {
+  if (streams_) {
+    body_left_ = request_.content_length;
+    stage_ = Stage::kStream;
+    streams_ = false;
+    return std::move(request_);
+  }
   request_.body = std::move(impl_->parser.get().body());
   impl_.reset();
   Release();  // the handler's memory now: bounded by the number of connections
+  continue_wanted_ = false;
   stage_ = Stage::kHead;
   return std::move(request_);
+}
+
+std::optional<uint64_t> HttpParser::body_left() const { return body_left_; }
+
+void HttpParser::EndStream() {
+  impl_.reset();
+  continue_wanted_ = false;
+  stage_ = Stage::kHead;
+}
+
+void HttpParser::SkipBody(uint64_t bytes) {
+  CHECK(stage_ == Stage::kStream && body_left_ && bytes <= *body_left_);
+  *body_left_ -= bytes;
+  if (*body_left_ == 0) EndStream();
+}
+
+bool HttpParser::TakeContinueWanted() {
+  return std::exchange(continue_wanted_, false) && buffer_.empty();
+}
+
+Status HttpParser::ReadBody(std::string* out) {
+  if (stage_ != Stage::kStream) return OkStatus();
+  if (body_left_) {
+    const size_t count = static_cast<size_t>(std::min<uint64_t>(*body_left_, buffer_.size()));
+    out->append(buffer_, 0, count);
+    buffer_.erase(0, count);
+    SkipBody(count);
+    return OkStatus();
+  }
+  BeastParser& parser = impl_->parser;
+  size_t used = 0;
+  error_code error;
+  while (used < buffer_.size() && !parser.is_done() && !error)
+    used += parser.put(boost::asio::buffer(buffer_.data() + used, buffer_.size() - used), error);
+  buffer_.erase(0, used);
+  out->append(parser.get().body());
+  parser.get().body().clear();
+  if (error && error != http::error::need_more)
+    return Malformed("malformed HTTP body: " + error.message());
+  if (parser.is_done())
+    EndStream();
+  else if (buffer_.size() > kMaxChunkOverheadBytes)
+    return Error{.code = Code::kTooLarge, .what = "too large a chunk header or trailer"};
+  return OkStatus();
 }
 
 }  // namespace hutch::daemon

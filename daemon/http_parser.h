@@ -2,9 +2,12 @@
 // is Boost.Beast's parser; what it is lenient about is checked before it (docs/api.md, "HTTP").
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/result.h"
 #include "daemon/limits.h"
@@ -18,16 +21,20 @@ struct BodyBudget {
   size_t used_bytes = 0;
 };
 
+// What is done with a request's body, asked once its head is complete.
+using BodyLookup = std::function<Body(const Request&)>;
+
 class HttpParser {
  public:
   enum class Progress {
     kNeedMore,
     kSendContinue,  // the client waits for "100 Continue": send it and parse on
-    kComplete,      // Take() the request
+    kComplete,      // Take() the request; of Body::kStream the body is still to come
     kFailed,        // answer error() and close
   };
 
-  explicit HttpParser(BodyBudget* budget);
+  // Both borrowed; without `lookup` every body is collected.
+  explicit HttpParser(BodyBudget* budget, const BodyLookup* lookup = nullptr);
   ~HttpParser();
 
   void Feed(std::string_view bytes) { buffer_.append(bytes); }
@@ -35,6 +42,22 @@ class HttpParser {
 
   // After kComplete. What follows the request stays for the next one.
   Request Take();
+
+  // A streamed body, after Take().
+  bool body_done() const { return stage_ != Stage::kStream; }
+  // What is left of one with a length; empty for chunked ones.
+  std::optional<uint64_t> body_left() const;
+  // Whether a byte of it was fed and not read.
+  bool body_buffered() const { return !buffer_.empty(); }
+  // Appends what was fed of the body, decoded. Malformed chunks are an error.
+  Status ReadBody(std::string* out);
+  // The caller took `bytes` of a body with a length past this parser.
+  void SkipBody(uint64_t bytes);
+  // The client waits for "100 Continue"; true at most once.
+  bool TakeContinueWanted();
+  // What was fed and not parsed: of another protocol.
+  std::string TakeBuffered() { return std::exchange(buffer_, {}); }
+
   // Of the request last parsed; also after kFailed as far as it is known.
   bool keep_alive() const { return keep_alive_; }
   bool is_http_1_0() const { return is_http_1_0_; }
@@ -43,7 +66,7 @@ class HttpParser {
   bool idle() const { return stage_ == Stage::kHead && buffer_.empty(); }
 
  private:
-  enum class Stage { kHead, kBody, kDone, kFailed };
+  enum class Stage { kHead, kBody, kDone, kStream, kFailed };
   struct Impl;
 
   Progress Fail(Code code, std::string what);
@@ -51,11 +74,14 @@ class HttpParser {
   Progress ParseBody();
   Status ScanHead();     // the bytes that arrived since the last scan
   Status AcceptHead();   // what the fields say together
-  Status FillRequest();  // method, path, query
+  Status FillRequest();  // method, headers, path, query
+  Status BeginBody();    // what the length told says about it
+  void EndStream();
   bool Reserve(size_t bytes);
   void Release();
 
   BodyBudget* budget_;
+  const BodyLookup* lookup_;
   std::unique_ptr<Impl> impl_;  // of the request under way
   Stage stage_ = Stage::kHead;
   std::string buffer_;
@@ -65,6 +91,8 @@ class HttpParser {
   bool keep_alive_ = false;
   bool is_http_1_0_ = false;
   bool continue_wanted_ = false;
+  bool streams_ = false;               // the request under way is one of Body::kStream
+  std::optional<uint64_t> body_left_;  // while streaming; empty: chunked
   Request request_;
   Error error_;
 };

@@ -21,11 +21,13 @@ Peer PeerOf(int socket) {
 
 }  // namespace
 
-HttpServer::HttpServer(Loop& loop, UniqueFd listen_fd, Options options, Dispatch dispatch)
+HttpServer::HttpServer(Loop& loop, UniqueFd listen_fd, Options options, Dispatch dispatch,
+                       BodyLookup lookup)
     : loop_(loop),
       listen_fd_(std::move(listen_fd)),
       options_(options),
       dispatch_(std::move(dispatch)),
+      lookup_(std::move(lookup)),
       scratch_(kScratchBytes, '\0') {}
 
 HttpServer::~HttpServer() { CloseAll(); }

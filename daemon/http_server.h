@@ -21,17 +21,20 @@ class HttpServer {
   struct Options {
     size_t max_connections = 1024;
     Milliseconds timeout{
-        60'000};  // for a whole request to arrive, for the next one, and for a reply to be fetched
+        60'000};  // for a whole request to arrive (its head and each part of a streamed body), for
+                  // the next one, and for a reply to be fetched
     bool log_requests = false;  // at debug level
   };
   using Dispatch = std::function<void(Request, Responder)>;
 
-  HttpServer(Loop& loop, UniqueFd listen_fd, Options options, Dispatch dispatch);
+  // `lookup` says which bodies are streamed; without it none are.
+  HttpServer(Loop& loop, UniqueFd listen_fd, Options options, Dispatch dispatch,
+             BodyLookup lookup = nullptr);
   ~HttpServer();
 
   void Start();
   // No new connections; those without a request under way are closed, the others after their
-  // answer.
+  // answer. WebSockets are closed with 1001; they are under way until the client has answered.
   void StopAccepting();
   void CloseAll();
   size_t connections() const { return sessions_.size(); }
@@ -46,6 +49,7 @@ class HttpServer {
   UniqueFd listen_fd_;
   Options options_;
   Dispatch dispatch_;
+  BodyLookup lookup_;
   BodyBudget budget_;
   std::string scratch_;  // receive buffer shared by all sessions
   size_t under_way_ = 0;

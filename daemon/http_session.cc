@@ -11,45 +11,15 @@ namespace {
 
 constexpr size_t kMaxDiscardBytes = 64 * 1024 * 1024;
 constexpr Milliseconds kDiscardTime{5'000};
-constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-
-struct StatusRow {
-  int status;
-  const char* reason;
-};
-constexpr StatusRow kStatuses[] = {
-    {200, "OK"},
-    {201, "Created"},
-    {204, "No Content"},
-    {400, "Bad Request"},
-    {403, "Forbidden"},
-    {404, "Not Found"},
-    {409, "Conflict"},
-    {413, "Content Too Large"},
-    {422, "Unprocessable Content"},
-    {429, "Too Many Requests"},
-    {500, "Internal Server Error"},
-    {501, "Not Implemented"},
-    {503, "Service Unavailable"},
-    {507, "Insufficient Storage"},
-};
-
-const char* Reason(int status) {
-  for (const StatusRow& row : kStatuses)
-    if (row.status == status) return row.reason;
-  return "Status";
-}
-
-std::string Hex(size_t value) {
-  char text[20];
-  std::snprintf(text, sizeof text, "%zx", value);
-  return text;
-}
+constexpr size_t kCompactBytes = 64 * 1024;
 
 }  // namespace
 
 HttpSession::HttpSession(HttpServer& server, UniqueFd socket, Peer peer)
-    : server_(&server), socket_(std::move(socket)), peer_(peer), parser_(&server.budget_) {}
+    : server_(&server),
+      socket_(std::move(socket)),
+      peer_(peer),
+      parser_(&server.budget_, &server.lookup_) {}
 
 HttpSession::~HttpSession() = default;
 
@@ -63,26 +33,61 @@ void HttpSession::Start() {
   watch_.Arm(Ready::kReadable);
 }
 
+void HttpSession::Soon(void (HttpSession::*call)()) {
+  server_->loop_.Post([weak = weak_from_this(), call] {
+    const auto self = weak.lock();
+    if (self != nullptr && self->state_ != State::kClosed) ((*self).*call)();
+  });
+}
+
 void HttpSession::RestartTimer() {
   timer_.Start(server_->loop_, server_->options_.timeout, [this] {
     const auto self = shared_from_this();
-    if (state_ == State::kWriting) return Close();  // an answer nobody fetches
-    if (state_ != State::kReading) return;
-    if (parser_.idle()) return Close();  // silence between requests ends without a word
-    CloseWithError(
-        Error{.code = Code::kInvalidArgument, .what = "the request did not arrive in time"});
+    OnTimeout();
   });
+}
+
+void HttpSession::OnTimeout() {
+  if (state_ == State::kWriting) return Close();  // an answer nobody fetches
+  if (state_ == State::kSending)
+    return FinishSender(
+        Error{.code = Code::kUnavailable, .what = "the client does not fetch its answer"});
+  if (state_ == State::kWebSocket) return Close();  // the client does not answer our close
+  if (receiver_ != nullptr)
+    return FinishReceiver(
+        Error{.code = Code::kInvalidArgument, .what = "the body did not arrive in time"});
+  if (state_ != State::kReading) return;
+  if (parser_.idle()) return Close();  // silence between requests ends without a word
+  CloseWithError(
+      Error{.code = Code::kInvalidArgument, .what = "the request did not arrive in time"});
 }
 
 void HttpSession::CloseWithError(const Error& error) {
   close_after_ = true;
-  SendReply(ErrorReply(error));
+  Answer(ErrorReply(error));
+}
+
+void HttpSession::BeginRequest() {
+  counted_ = true;
+  ++server_->under_way_;
+}
+
+void HttpSession::EndRequest() {
+  if (counted_) --server_->under_way_;
+  counted_ = false;
 }
 
 void HttpSession::Close() {
   if (state_ == State::kClosed) return;
-  if (state_ == State::kProcessing || state_ == State::kStreaming) --server_->under_way_;
+  EndRequest();
   state_ = State::kClosed;
+  TellWebSocketClosed();
+  receiver_.reset();
+  sender_.reset();
+  const Error gone{.code = Code::kUnavailable, .what = "the client closed the connection"};
+  TellDone(&receiver_done_, gone);
+  TellDone(&sender_done_, gone);
+  on_drained_ = nullptr;
   watch_.Reset();
   timer_.Cancel();
   socket_.reset();
@@ -92,6 +97,7 @@ void HttpSession::Close() {
 void HttpSession::CloseWhenIdle() {
   close_after_ = true;
   if (state_ == State::kReading) Close();
+  if (state_ == State::kWebSocket) CloseWebSocket(kCloseGoingAway, "the daemon stops");
 }
 
 void HttpSession::OnReady(Ready ready) {
@@ -100,10 +106,18 @@ void HttpSession::OnReady(Ready ready) {
       if (ready == Ready::kReadable) ReadSome();
       break;
     case State::kProcessing:
-      if (ready == Ready::kPriority) HandleHangup();
-      break;
     case State::kStreaming:
       if (ready == Ready::kPriority) HandleHangup();
+      if (ready == Ready::kReadable) RunReceiver();
+      if (ready == Ready::kWritable) Flush();
+      break;
+    case State::kSending:
+      if (ready == Ready::kPriority) HandleHangup();
+      if (ready == Ready::kWritable) RunSender();
+      break;
+    case State::kWebSocket:
+      if (ready == Ready::kPriority) HandleHangup();
+      if (ready == Ready::kReadable) ReadFrames();
       if (ready == Ready::kWritable) Flush();
       break;
     case State::kWriting:
@@ -139,7 +153,7 @@ void HttpSession::Advance() {
       break;
     }
     if (progress == HttpParser::Progress::kSendContinue) {
-      out_.append(kContinue);
+      out_.append(kContinueHead);
       Flush();
     } else if (progress == HttpParser::Progress::kFailed) {
       CloseWithError(parser_.error());
@@ -158,22 +172,36 @@ void HttpSession::HandRequestOn() {
     request_start_ = Loop::Now();
   }
   if (!parser_.keep_alive() || server_->stopping_) close_after_ = true;
+  head_only_ = request.method == "HEAD";
+  event_format_ = request.wants_ndjson ? EventFormat::kNdjson : EventFormat::kServerSent;
+  websocket_accept_.reset();
+  if (!request.Header("Upgrade").empty() && !parser_.is_http_1_0())
+    websocket_accept_ = AcceptWebSocket(request);
   state_ = State::kProcessing;
-  ++server_->under_way_;
+  BeginRequest();
   server_->dispatch_(std::move(request), Responder(shared_from_this()));
-  if (state_ == State::kProcessing || state_ == State::kStreaming) watch_.Arm(Ready::kPriority);
+  if (state_ == State::kProcessing || state_ == State::kStreaming || state_ == State::kSending)
+    watch_.Arm(Ready::kPriority);
 }
 
 // Only a client that closed its socket has hung up. One that merely stopped sending (shutdown(2),
 // SHUT_WR) waits for its answer.
-void HttpSession::HandleHangup() {
+bool HttpSession::HungUp() const {
   struct pollfd gone {
     .fd = socket_.get(), .events = 0, .revents = 0
   };
-  if (::poll(&gone, 1, 0) == 0 || (gone.revents & (POLLHUP | POLLERR)) == 0)
-    return watch_.Arm(Ready::kPriority);
-  const std::function<void()> handler = std::move(on_hangup_);
-  on_hangup_ = nullptr;
+  return ::poll(&gone, 1, 0) > 0 && (gone.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+void HttpSession::HandleHangup() {
+  // What a client sent before it went is still to be read there.
+  if (state_ == State::kWebSocket && ReadsFrames()) return ExpectFrames();
+  if (HungUp()) return ClientIsGone();
+  watch_.Arm(Ready::kPriority);
+}
+
+void HttpSession::ClientIsGone() {
+  const std::function<void()> handler = std::exchange(on_hangup_, nullptr);
   Close();
   if (handler) handler();
 }
@@ -182,31 +210,36 @@ void HttpSession::SetHangupHandler(std::function<void()> handler) {
   if (state_ == State::kProcessing || state_ == State::kStreaming) on_hangup_ = std::move(handler);
 }
 
-void HttpSession::AppendHead(int status, const char* content_type, const std::string& length_line) {
-  out_.append("HTTP/1.1 ")
-      .append(std::to_string(status))
-      .append(" ")
-      .append(Reason(status))
-      .append("\r\n");
-  if (content_type != nullptr) out_.append("Content-Type: ").append(content_type).append("\r\n");
-  out_.append(length_line);
+std::string HttpSession::Head(int status, std::string_view content_type, const Headers* headers,
+                              std::string framing) const {
+  Connection connection = Connection::kDefault;
   if (close_after_)
-    out_.append("Connection: close\r\n");
+    connection = Connection::kClose;
   else if (parser_.is_http_1_0())
-    out_.append("Connection: keep-alive\r\n");
-  out_.append("\r\n");
+    connection = Connection::kKeepAlive;
+  return ResponseHead({.status = status,
+                       .content_type = content_type,
+                       .headers = headers,
+                       .framing = std::move(framing),
+                       .connection = connection});
 }
 
 void HttpSession::SendReply(Reply reply) {
   if (state_ == State::kStreaming) return EndEvents();  // a handler that gave up in mid-stream
+  if (state_ == State::kWebSocket) return CloseWebSocket(kCloseInternal, "given up");
+  if (state_ == State::kProcessing) Answer(std::move(reply));
+}
+
+void HttpSession::Answer(Reply reply) {
   if (state_ == State::kClosed) return;
   on_hangup_ = nullptr;
-  if (state_ == State::kProcessing) --server_->under_way_;
-  const bool has_body = reply.status != 204;
+  LeaveBody();
+  EndRequest();
+  const bool has_body = reply.status != 204 && reply.status != 304;
   out_.reserve(256 + reply.body.size());
-  AppendHead(reply.status, has_body ? reply.content_type : nullptr,
-             has_body ? "Content-Length: " + std::to_string(reply.body.size()) + "\r\n" : "");
-  if (has_body) out_.append(reply.body);
+  out_.append(Head(reply.status, has_body ? reply.content_type : std::string_view(), &reply.headers,
+                   has_body ? ContentLengthLine(reply.body.size()) : ""));
+  if (has_body && !head_only_) out_.append(reply.body);
   if (!request_line_.empty()) LogRequest(reply.status);
   state_ = State::kWriting;
   Flush();
@@ -223,39 +256,6 @@ void HttpSession::LogRequest(int status) {
   request_line_.clear();
 }
 
-void HttpSession::StartEvents() {
-  if (state_ != State::kProcessing) return;
-  state_ = State::kStreaming;
-  stream_ended_ = false;
-  chunked_ = !parser_.is_http_1_0();
-  if (!chunked_) close_after_ = true;
-  AppendHead(200, "text/event-stream",
-             chunked_ ? "Cache-Control: no-cache\r\nTransfer-Encoding: chunked\r\n" : "");
-  Flush();
-}
-
-void HttpSession::SendEvent(std::string_view name, std::string data) {
-  if (state_ != State::kStreaming) return;
-  // Progress is what a slow reader can do without.
-  if (name == "progress" && out_.size() - out_done_ > kMaxStreamBacklogBytes) return;
-  std::string event;
-  event.append("event: ").append(name).append("\ndata: ").append(data).append("\n\n");
-  if (chunked_)
-    out_.append(Hex(event.size())).append("\r\n").append(event).append("\r\n");
-  else
-    out_.append(event);
-  Flush();
-}
-
-void HttpSession::EndEvents() {
-  if (state_ != State::kStreaming) return;
-  on_hangup_ = nullptr;
-  if (chunked_) out_.append("0\r\n\r\n");
-  --server_->under_way_;
-  state_ = State::kWriting;
-  Flush();
-}
-
 void HttpSession::Flush() {
   while (out_done_ < out_.size()) {
     const ssize_t count = ::send(socket_.get(), out_.data() + out_done_, out_.size() - out_done_,
@@ -263,17 +263,23 @@ void HttpSession::Flush() {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) {
       if (state_ == State::kWriting) RestartTimer();
-      return watch_.Arm(Ready::kWritable);
+      watch_.Arm(Ready::kWritable);
+      break;
     }
-    if (count < 0) return state_ == State::kStreaming ? HandleHangup() : Close();
+    if (count < 0) return ClientIsGone();
     out_done_ += static_cast<size_t>(count);
   }
-  out_.clear();
-  out_done_ = 0;
-  if (state_ == State::kWriting) AnswerWritten();
+  // A stream may never be quite empty: what is sent must not pile up.
+  if (out_done_ == out_.size() || (out_done_ >= kCompactBytes && out_done_ >= out_.size() / 2)) {
+    out_.erase(0, out_done_);
+    out_done_ = 0;
+  }
+  TellDrained();
+  if (state_ == State::kWriting && out_.empty()) AnswerWritten();
 }
 
 void HttpSession::AnswerWritten() {
+  head_only_ = false;
   if (!close_after_) {
     state_ = State::kReading;
     RestartTimer();

@@ -39,7 +39,8 @@ class JobAnswer {
 
 template <class Begin>
 void RunJob(const Request& request, Responder responder, const Begin& begin) {
-  const auto answer = std::make_shared<JobAnswer>(std::move(responder), request.wants_events);
+  const auto answer = std::make_shared<JobAnswer>(std::move(responder),
+                                                  request.wants_events || request.wants_ndjson);
   const Status begun = begin([answer](const rootfs::Progress& report) { answer->Progress(report); },
                              [answer](Result<oci::Json> image) { answer->Finish(image); });
   if (!begun.has_value()) answer->Finish(begun.error());

@@ -17,7 +17,9 @@ inline constexpr size_t kMaxBodyBytesInFlight = 256 * 1024 * 1024;  // of all co
 inline constexpr size_t kMaxChunkOverheadBytes = 16 * 1024;  // unparsed chunk sizes and trailers
 inline constexpr size_t kMaxQueryParameters = 64;
 inline constexpr size_t kMaxStreamBacklogBytes =
-    1024 * 1024;  // events a slow reader has not fetched
+    1024 * 1024;  // events or messages a slow reader has not fetched
+inline constexpr size_t kMaxWebSocketMessageBytes =
+    1024 * 1024;  // from a client, fragments together
 inline constexpr size_t kMaxJsonDepth = 64;
 
 // Sandboxes.
@@ -37,7 +39,13 @@ inline constexpr Milliseconds kRemoveRetryMax{50};
 inline constexpr Milliseconds kRemoveDeadline{10'000};  // then the sandbox is quarantined
 inline constexpr Milliseconds kQuarantineRetry{10'000};
 
+// Files: what a process inside may answer.
+inline constexpr size_t kMaxFileReplyBytes = 17 * 1024 * 1024;  // all lines; of a watch one line
+inline constexpr size_t kMaxFileRequestArgBytes = 32 * 1024;    // beyond it goes as a file
+inline constexpr size_t kMaxFileErrorBytes = 8192;              // an error's message
+
 // Commands.
+inline constexpr size_t kMaxToolsPerSandbox = 32;  // programs of ours, at once
 inline constexpr size_t kMaxCommandArgs = 4096;
 inline constexpr size_t kReadChunkBytes = 64 * 1024;  // one read(2) of a command's output
 inline constexpr size_t kReadPerTurnBytes =
@@ -47,6 +55,20 @@ inline constexpr size_t kDrainBytes =
 inline constexpr Milliseconds kKillDeadline{
     10'000};  // a killed command that has not ended is answered anyway
 inline constexpr Milliseconds kForgetRetry{1'000};  // backstop for groups with leftover children
+
+// Background processes.
+inline constexpr uint64_t kMinLogBytes = 64 * 1024;  // of one process's log
+inline constexpr uint64_t kDefaultLogBytes = 16 * 1024 * 1024;
+inline constexpr uint64_t kMaxLogBytes = 1024 * 1024 * 1024;
+inline constexpr size_t kPumpBytes =
+    64 * 1024;  // of one stream into its log before others get their turn
+inline constexpr size_t kMaxOutputReadBytes = 4 * 1024 * 1024;  // of a log in one answer
+inline constexpr size_t kTailReadBytes = 64 * 1024;  // of a log for one follower at a time
+inline constexpr size_t kMaxEndedProcesses = 64;  // remembered in a sandbox; then the oldest goes
+inline constexpr size_t kMaxPendingStdinBytes = 1024 * 1024;  // accepted and not yet read
+inline constexpr uint64_t kMaxWaitSeconds = 3600;             // of one call that waits
+inline constexpr Milliseconds kHeartbeat{15'000};  // between events while nothing happens
+inline constexpr size_t kMaxFollowers = 64;        // of one process's output at once
 
 // Users of images.
 inline constexpr size_t kMaxPasswdBytes = 1024 * 1024;

@@ -1,6 +1,47 @@
 #include "daemon/message.h"
 
+#include <strings.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+
 namespace hutch::daemon {
+namespace {
+
+// Between the tokens of JSON a line break is white space; inside of strings it is escaped.
+std::string OneLine(std::string_view text) {
+  std::string line(text);
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return line;
+}
+
+}  // namespace
+
+std::string_view Request::Header(std::string_view name) const {
+  for (const auto& [key, value] : headers)
+    if (key.size() == name.size() && ::strncasecmp(key.data(), name.data(), name.size()) == 0)
+      return value;
+  return {};
+}
+
+std::string EventText(EventFormat format, std::string_view name, std::string_view json_object,
+                      std::string_view id) {
+  const std::string data = OneLine(Trim(json_object));
+  std::string text;
+  if (format == EventFormat::kServerSent) {
+    text.append("event: ").append(OneLine(name)).append("\n");
+    if (!id.empty()) text.append("id: ").append(OneLine(id)).append("\n");
+    return text.append("data: ").append(data).append("\n\n");
+  }
+  text.append("{\"event\":").append(oci::PrintJson(std::string(name)));
+  if (!id.empty()) text.append(",\"id\":").append(oci::PrintJson(std::string(id)));
+  CHECK(data.size() >= 2 && data.front() == '{' && data.back() == '}');
+  const std::string_view members = Trim(std::string_view(data).substr(1, data.size() - 2));
+  if (!members.empty()) text.append(",").append(members);
+  return text.append("}\n");
+}
 
 Reply JsonReply(int status, const oci::Json& json) {
   return Reply{.status = status, .body = oci::PrintJson(json)};
@@ -26,8 +67,7 @@ Responder::~Responder() {
 
 void Responder::Send(Reply reply) {
   CHECK(sink_ != nullptr);
-  const std::shared_ptr<ReplySink> sink = std::move(sink_);
-  sink_ = nullptr;
+  const std::shared_ptr<ReplySink> sink = std::exchange(sink_, nullptr);
   sink->SendReply(std::move(reply));
 }
 
@@ -35,15 +75,36 @@ void Responder::OnHangup(std::function<void()> handler) {
   sink_->SetHangupHandler(std::move(handler));
 }
 
+void Responder::ReceiveBody(UniqueFd pipe, StreamDone done) {
+  sink_->ReceiveBody(std::move(pipe), std::move(done));
+}
+
+void Responder::SendStream(StreamHead head, UniqueFd pipe, StreamDone done) {
+  const std::shared_ptr<ReplySink> sink = std::exchange(sink_, nullptr);
+  sink->SendStream(std::move(head), std::move(pipe), std::move(done));
+}
+
 void Responder::StartEvents() { sink_->StartEvents(); }
-void Responder::Event(std::string_view name, std::string data) {
-  sink_->SendEvent(name, std::move(data));
+void Responder::Event(std::string_view name, std::string json_object, std::string_view id) {
+  sink_->SendEvent(name, std::move(json_object), id);
 }
 
 void Responder::End() {
-  const std::shared_ptr<ReplySink> sink = std::move(sink_);
-  sink_ = nullptr;
+  const std::shared_ptr<ReplySink> sink = std::exchange(sink_, nullptr);
   sink->EndEvents();
+}
+
+Status Responder::StartWebSocket(WebSocketHandler handler) {
+  return sink_->StartWebSocket(std::move(handler));
+}
+
+void Responder::Message(bool binary, std::string data) {
+  sink_->SendMessage(binary, std::move(data));
+}
+
+void Responder::CloseWebSocket(uint16_t code, std::string reason) {
+  const std::shared_ptr<ReplySink> sink = std::exchange(sink_, nullptr);
+  sink->CloseWebSocket(code, std::move(reason));
 }
 
 }  // namespace hutch::daemon

@@ -1,16 +1,19 @@
 // What handlers see of HTTP: a request by value, a reply by value, and a one-shot responder that
-// may answer now or later. No sockets.
+// may answer now or later, with one reply, a pipe's bytes, events or a WebSocket. No sockets.
 #pragma once
 
 #include <sys/types.h>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "base/unique_fd.h"
 #include "oci/json.h"
 
 namespace hutch::daemon {
@@ -21,42 +24,91 @@ struct Peer {  // SO_PEERCRED of the connection
   gid_t gid = 0;
 };
 
+// Names as sent, values without the white space around them.
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
+// What a route does with a request's body. kStream: the handler is called once the head is
+// complete and calls Responder::ReceiveBody().
+enum class Body { kNone, kJson, kStream };
+
 struct Request {
   std::string method;
   std::string path;  // percent-encoded, as sent
   std::vector<std::pair<std::string, std::string>> query;
   std::vector<std::string> parameters;  // values of the pattern's {names}, decoded, in order
-  bool wants_events = false;            // Accept: text/event-stream
+  Headers headers;
+  std::optional<uint64_t> content_length = {};  // as sent; empty for a chunked body too
+  bool wants_events = false;                    // Accept: text/event-stream
+  bool wants_ndjson = false;                    // Accept: application/x-ndjson
   std::string body;
   oci::Json json;  // the body parsed, for routes that take one
   Peer peer;
+
+  // The first value of a header whatever the case of its name; "" when it was not sent.
+  std::string_view Header(std::string_view name) const;
 };
 
 struct Reply {
   int status = 200;
   std::string body;
-  const char* content_type = "application/json";
+  std::string content_type = "application/json";
+  Headers headers = {};  // beside Content-Type, Content-Length and Connection
+};
+
+struct StreamHead {
+  int status = 200;
+  std::string content_type = "application/octet-stream";
+  Headers headers = {};
+  std::optional<uint64_t> length = {};  // Content-Length; empty: chunked
+};
+
+// Bytes moved, or why it ended early. Called once, on the loop's thread, never from within the
+// call it was given to.
+using StreamDone = std::function<void(Result<uint64_t>)>;
+
+enum class EventFormat { kServerSent, kNdjson };
+// One event as it goes over the wire. `json_object` is the text of an object. NDJSON: {"event":
+// name, "id": id, ...members of the object}, "id" only when it is not empty.
+std::string EventText(EventFormat format, std::string_view name, std::string_view json_object,
+                      std::string_view id);
+
+// What a WebSocket tells; on the loop's thread. `on_closed` once, when nothing more will come: the
+// client closed or is gone, or CloseWebSocket() was answered.
+struct WebSocketHandler {
+  std::function<void(bool binary, std::string data)> on_message;
+  std::function<void()> on_closed;
 };
 
 Reply JsonReply(int status, const oci::Json& json);
 Reply ErrorReply(const Error& error);
 oci::Json ErrorJson(const Error& error);  // {"error": {...}}
 
-// The connection's side of one request. Implemented by the HTTP session and by tests.
+// The connection's side of one request; the contracts are Responder's. Implemented by the HTTP
+// session and by tests.
 class ReplySink {
  public:
   virtual ~ReplySink() = default;
   virtual void SendReply(Reply reply) = 0;
-  virtual void StartEvents() = 0;  // answers 200 text/event-stream
-  virtual void SendEvent(std::string_view name, std::string data) = 0;  // after StartEvents
+  virtual void SetHangupHandler(std::function<void()> handler) = 0;
+  virtual void ReceiveBody(UniqueFd pipe, StreamDone done) = 0;
+  virtual void SendStream(StreamHead head, UniqueFd pipe, StreamDone done) = 0;
+  virtual void StartEvents() = 0;
+  virtual void SendEvent(std::string_view name, std::string json_object, std::string_view id) = 0;
   virtual void EndEvents() = 0;
-  virtual void SetHangupHandler(
-      std::function<void()> handler) = 0;  // called at most once, before an answer
+  virtual bool Congested() const = 0;
+  virtual void OnDrained(std::function<void()> handler) = 0;
+  virtual Status StartWebSocket(WebSocketHandler handler) = 0;
+  virtual void SendMessage(bool binary, std::string data) = 0;
+  virtual void PauseMessages(bool paused) = 0;
+  virtual void CloseWebSocket(uint16_t code, std::string reason) = 0;
 };
 
-// Answers one request exactly once; destroyed unanswered it answers kInternal. Moves only.
+// Answers one request exactly once; destroyed unanswered it answers kInternal (events are ended, a
+// WebSocket is closed with 1011). Moves only. Once the client is gone all calls do nothing.
 class Responder {
  public:
+  using WebSocketHandler = daemon::WebSocketHandler;
+
   explicit Responder(std::shared_ptr<ReplySink> sink) : sink_(std::move(sink)) {}
   Responder(Responder&&) noexcept = default;
   Responder& operator=(Responder&&) = delete;
@@ -64,13 +116,40 @@ class Responder {
 
   void Send(Reply reply);
   void Send(const Error& error) { Send(ErrorReply(error)); }
-  // Called when the client is gone before it was answered.
+  // Called at most once, when the client is gone before it was answered, or while it gets events.
+  // Of SendStream() and StartWebSocket() their own callbacks tell it.
   void OnHangup(std::function<void()> handler);
 
-  // Server-sent events instead of one reply; End() finishes.
+  // For routes with Body::kStream, at most once and before the answer: moves the body into the pipe
+  // as it arrives, with back-pressure and in constant memory, then closes the pipe. After an error
+  // (client gone, no byte for the HTTP time-out, malformed chunk, reader of the pipe gone: EPIPE)
+  // the rest is thrown away and the connection ends with the answer, as it does when a body is not
+  // received at all. `pipe` becomes non-blocking.
+  void ReceiveBody(UniqueFd pipe, StreamDone done);
+  // Answers with the bytes of a pipe until its end, or head.length bytes; an end before them closes
+  // the connection, so that the client sees the cut. Closes the pipe before `done`. To HEAD only
+  // the head goes. `pipe` becomes non-blocking.
+  void SendStream(StreamHead head, UniqueFd pipe, StreamDone done);
+
+  // Events instead of one reply: NDJSON when the client asked for it (wants_ndjson), else
+  // server-sent events. Events named "progress" are dropped while congested. End() finishes.
   void StartEvents();
-  void Event(std::string_view name, std::string data);
+  void Event(std::string_view name, std::string json_object, std::string_view id = {});
+  // The reader of events or messages is more than kMaxStreamBacklogBytes behind: stop producing.
+  bool Congested() const { return sink_->Congested(); }
+  // `handler` is called once when it no longer is (soon, if it is not now), never from within this
+  // call; dropped when the client is gone. One at a time.
+  void OnDrained(std::function<void()> handler) { sink_->OnDrained(std::move(handler)); }
   void End();
+
+  // Answers 101 (RFC 6455). kInvalidArgument when the request is no proper WebSocket handshake; it
+  // is to be answered otherwise then. Messages of the client are bounded by
+  // kMaxWebSocketMessageBytes.
+  Status StartWebSocket(WebSocketHandler handler);
+  void Message(bool binary, std::string data);
+  // While paused no messages are read, so that the client feels it.
+  void PauseMessages(bool paused) { sink_->PauseMessages(paused); }
+  void CloseWebSocket(uint16_t code, std::string reason);
 
  private:
   std::shared_ptr<ReplySink> sink_;

@@ -9,24 +9,6 @@ namespace {
 
 bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
-// Length the first byte of a UTF-8 sequence promises; 1 for bytes that start none.
-size_t SequenceLength(char c) {
-  const auto byte = static_cast<unsigned char>(c);
-  if (byte >= 0xf0) return 4;
-  if (byte >= 0xe0) return 3;
-  return byte >= 0xc0 ? 2 : 1;
-}
-
-// Drops an unfinished sequence at the end of a head that was cut.
-void TrimHead(std::string& head) {
-  for (size_t back = 1; back <= std::min<size_t>(3, head.size()); ++back) {
-    const char c = head[head.size() - back];
-    if (IsContinuation(c)) continue;
-    if (SequenceLength(c) > back) head.erase(head.size() - back);
-    return;
-  }
-}
-
 // Drops the rest of a sequence whose start was cut away.
 void TrimTail(std::string& tail) {
   size_t count = 0;
@@ -61,29 +43,26 @@ std::string OutputBuffer::Tail() const {
   return tail;
 }
 
-CapturedOutput OutputBuffer::Take() {
+CapturedOutput OutputBuffer::Take(Encoding encoding) {
   CapturedOutput out{
-      .text = {}, .encoding = "utf-8", .total_bytes = total_, .truncated = truncated()};
-  if (!out.truncated) {
-    out.text = std::move(head_);
-    out.text += ring_;
-    if (IsUtf8(out.text)) return out;
-    out.text = Base64Encode(out.text);
-    out.encoding = "base64";
-    return out;
-  }
-  std::string head = head_;
+      .text = {}, .encoding = {}, .replaced = {}, .total_bytes = total_, .truncated = truncated()};
+  std::string kept = std::move(head_);
   std::string tail = Tail();
-  TrimHead(head);
-  TrimTail(tail);
-  if (IsUtf8(head) && IsUtf8(tail)) {
-    out.text = std::move(head);
-    out.text += tail;
-    return out;
+  if (out.truncated && encoding != Encoding::kBase64) {
+    // The cut makes no bytes of what were characters.
+    std::string head = kept.substr(0, kept.size() - UnfinishedBytes(kept));
+    std::string rest = tail;
+    TrimTail(rest);
+    if (encoding == Encoding::kUtf8 || (IsUtf8(head) && IsUtf8(rest))) {
+      kept = std::move(head);
+      tail = std::move(rest);
+    }
   }
-  head_ += Tail();
-  out.text = Base64Encode(head_);
-  out.encoding = "base64";
+  kept += tail;
+  EncodedText text = EncodeBytes(std::move(kept), encoding);
+  out.text = std::move(text.text);
+  out.encoding = text.encoding;
+  out.replaced = text.replaced;
   return out;
 }
 

@@ -7,12 +7,14 @@
 #include <string_view>
 
 #include "base/base64.h"
+#include "daemon/text_encoding.h"
 
 namespace hutch::daemon {
 
 struct CapturedOutput {
   std::string text = {};           // UTF-8, or base64 of the bytes kept
   const char* encoding = "utf-8";  // or "base64"
+  bool replaced = false;           // bytes that are not UTF-8 became U+FFFD
   uint64_t total_bytes = 0;        // all that was written
   bool truncated = false;
 };
@@ -26,9 +28,9 @@ class OutputBuffer {
   uint64_t total_bytes() const { return total_; }
   bool truncated() const { return total_ > head_max_ + tail_max_; }
 
-  // Text when what was kept is valid UTF-8; a character that the cut between head and tail split is
-  // dropped. Else base64 of head and tail as they are. Moves the bytes out: call once.
-  CapturedOutput Take();
+  // What was kept; a character that the cut between head and tail split is dropped, unless bytes
+  // are told as bytes. Moves them out: call once.
+  CapturedOutput Take(Encoding encoding = Encoding::kAuto);
 
  private:
   std::string Tail() const;

@@ -18,6 +18,34 @@ constexpr Route kRoutes[] = {
     {"DELETE", "/v1/sandboxes/{id}", Body::kNone, "", HandleDeleteSandbox},
     {"POST", "/v1/sandboxes/{id}/heartbeat", Body::kNone, "", HandleHeartbeat},
     {"POST", "/v1/sandboxes/{id}/exec", Body::kJson, "", HandleExec},
+    {"POST", "/v1/sandboxes/{id}/processes", Body::kJson, "", HandleStartProcess},
+    {"GET", "/v1/sandboxes/{id}/processes", Body::kNone, "", HandleListProcesses},
+    {"GET", "/v1/sandboxes/{id}/processes/{process}", Body::kNone, "wait_seconds",
+     HandleGetProcess},
+    {"DELETE", "/v1/sandboxes/{id}/processes/{process}", Body::kNone, "", HandleDeleteProcess},
+    {"POST", "/v1/sandboxes/{id}/processes/{process}/signal", Body::kJson, "", HandleSignalProcess},
+    {"POST", "/v1/sandboxes/{id}/processes/{process}/stdin", Body::kJson, "", HandleWriteStdin},
+    {"POST", "/v1/sandboxes/{id}/processes/{process}/resize", Body::kJson, "", HandleResizeProcess},
+    {"GET", "/v1/sandboxes/{id}/processes/{process}/output", Body::kNone,
+     "cursor,max_bytes,tail_bytes,since,encoding,stream,follow", HandleReadOutput},
+    {"GET", "/v1/sandboxes/{id}/processes/{process}/attach", Body::kNone, "cursor", HandleAttach},
+    {"GET", "/v1/sandboxes/{id}/files", Body::kNone, "path,depth,glob,limit,cursor",
+     HandleListFiles},
+    {"GET", "/v1/sandboxes/{id}/files/{path}", Body::kNone, "", HandleGetFile},
+    {"HEAD", "/v1/sandboxes/{id}/files/{path}", Body::kNone, "", HandleHeadFile},
+    {"PUT", "/v1/sandboxes/{id}/files/{path}", Body::kStream, "mode,append,parents", HandlePutFile},
+    {"DELETE", "/v1/sandboxes/{id}/files/{path}", Body::kNone, "recursive", HandleDeleteFile},
+    {"POST", "/v1/sandboxes/{id}/files:mkdir", Body::kJson, "", HandleMakeDirectory},
+    {"POST", "/v1/sandboxes/{id}/files:move", Body::kJson, "", HandleMoveFile},
+    {"POST", "/v1/sandboxes/{id}/files:copy", Body::kJson, "", HandleCopyFile},
+    {"POST", "/v1/sandboxes/{id}/files:edit", Body::kJson, "", HandleEditFile},
+    {"POST", "/v1/sandboxes/{id}/files:glob", Body::kJson, "", HandleGlobFiles},
+    {"POST", "/v1/sandboxes/{id}/files:grep", Body::kJson, "", HandleGrepFiles},
+    {"POST", "/v1/sandboxes/{id}/files:read", Body::kJson, "", HandleReadFiles},
+    {"POST", "/v1/sandboxes/{id}/files:write", Body::kJson, "", HandleWriteFiles},
+    {"GET", "/v1/sandboxes/{id}/archive", Body::kNone, "path,format", HandleGetArchive},
+    {"PUT", "/v1/sandboxes/{id}/archive", Body::kStream, "path,format,parents", HandlePutArchive},
+    {"GET", "/v1/sandboxes/{id}/watch", Body::kNone, "path,recursive", HandleWatchFiles},
     {"GET", "/v1/images", Body::kNone, "", HandleListImages},
     {"POST", "/v1/images/import", Body::kJson, "", HandleImportImage},
     {"POST", "/v1/images/build", Body::kJson, "", HandleBuildImage},
@@ -57,6 +85,7 @@ Status CheckQuery(const Route& route, const Request& request) {
 }
 
 Status ParseBody(const Route& route, Request* request) {
+  if (route.body == Body::kStream) return OkStatus();
   if (route.body == Body::kNone) {
     if (request->body.empty() || request->body == "{}") return OkStatus();
     return Error{.code = Code::kInvalidArgument, .what = "this call takes no body"};
@@ -85,14 +114,22 @@ bool MatchPath(std::string_view pattern, std::string_view path,
       if (NextSegment(path) != wanted) return false;
       continue;
     }
-    // The last parameter takes the rest: image references hold slashes, escaped or not.
-    const std::string_view value =
-        pattern.empty() && wanted == "{reference}" ? std::exchange(path, {}) : NextSegment(path);
+    // The last parameter takes the rest: image references and paths hold slashes, escaped or not.
+    const bool takes_rest = pattern.empty() && (wanted == "{reference}" || wanted == "{path}");
+    const std::string_view value = takes_rest ? std::exchange(path, {}) : NextSegment(path);
     std::string decoded;
     if (value.empty() || !PercentDecode(value, Plus::kLiteral, &decoded)) return false;
     parameters->push_back(std::move(decoded));
   }
   return path.empty();
+}
+
+Body BodyOf(const Request& request) {
+  std::vector<std::string> parameters;
+  for (const Route& route : kRoutes)
+    if (request.method == route.method && MatchPath(route.pattern, request.path, &parameters))
+      return route.body;
+  return Body::kNone;
 }
 
 void Dispatch(Api& api, Request request, Responder responder) {

@@ -13,6 +13,7 @@
 
 namespace hutch::daemon {
 
+class FilesProgram;
 class Info;
 
 // What handlers work on; all borrowed.
@@ -22,13 +23,12 @@ struct Api {
   Sandboxes& sandboxes;
   Images& images;
   Info& info;
+  FilesProgram& files;
 };
-
-enum class Body { kNone, kJson };
 
 struct Route {
   const char* method;
-  const char* pattern;  // "{name}" is one segment, a last "{reference}" the rest of the path
+  const char* pattern;  // "{name}" is one segment, a last "{reference}" or "{path}" the rest
   Body body;
   const char* query;  // names of allowed query parameters between commas, or ""
   void (*handler)(Api& api, Request request, Responder responder);
@@ -39,6 +39,9 @@ std::span<const Route> Routes();
 // Whether a percent-encoded path fits a pattern; the values of its {names}, decoded.
 bool MatchPath(std::string_view pattern, std::string_view path,
                std::vector<std::string>* parameters);
+
+// What the request's route does with a body; kNone when there is none.
+Body BodyOf(const Request& request);
 
 // Finds the route, checks query and body, calls the handler; answers kNotFound and kInvalidArgument
 // itself.

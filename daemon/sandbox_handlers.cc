@@ -1,7 +1,6 @@
 #include <memory>
 
 #include "base/log.h"
-#include "daemon/exec_request.h"
 #include "daemon/handlers.h"
 
 namespace hutch::daemon {
@@ -93,26 +92,6 @@ void HandleHeartbeat(Api& api, Request request, Responder responder) {
   if (!entry.has_value()) return responder.Send(entry.error());
   api.sandboxes.Touch(**entry);
   responder.Send(Reply{.status = 204, .body = {}});
-}
-
-void HandleExec(Api& api, Request request, Responder responder) {
-  const Result<SandboxEntry*> entry = api.sandboxes.FindRunning(request.parameters[0]);
-  if (!entry.has_value()) return responder.Send(entry.error());
-  Result<ExecFields> fields = ParseExecFields(request.json, api.config);
-  if (!fields.has_value()) return responder.Send(fields.error());
-  const auto shared = std::make_shared<Responder>(std::move(responder));
-  const Result<std::shared_ptr<Exec>> exec =
-      api.sandboxes.Run(**entry, std::move(*fields), [shared](Result<ExecResult> result) {
-        if (result.has_value()) return shared->Send(JsonReply(200, ExecJson(std::move(*result))));
-        Error error = std::move(result).error();
-        if (error.field.empty() && std::string_view(error.step) == "workdir")
-          error.field = "workdir";
-        shared->Send(error);
-      });
-  if (!exec.has_value()) return shared->Send(exec.error());
-  shared->OnHangup([exec = std::weak_ptr<Exec>(*exec)] {
-    if (const auto running = exec.lock()) running->Kill();
-  });
 }
 
 }  // namespace hutch::daemon

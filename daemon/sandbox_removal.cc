@@ -1,6 +1,7 @@
 // The end of sandboxes, and what a restarted daemon makes of those it finds.
 #include <algorithm>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "daemon/limits.h"
 #include "daemon/sandboxes.h"
@@ -122,9 +123,11 @@ void Sandboxes::Bury(std::unique_ptr<SandboxEntry> entry) {
   std::shared_ptr<runtime::Sandbox> sandbox = std::move(entry->sandbox);
   std::shared_ptr<Commands> commands = std::move(entry->commands);
   tombstones_.push_back(std::move(entry));
-  parts_.loop.Post([sandbox = std::move(sandbox), commands = std::move(commands)]() mutable {
+  parts_.loop.Post([sandbox = std::move(sandbox), commands = std::move(commands),
+                    directory = ProcessDirectory(tombstones_.back()->facts.id)]() mutable {
     commands.reset();  // first: they borrow the sandbox
     sandbox.reset();
+    IgnoreError(RemoveTree(directory), "the next start sweeps it");
   });
   if (tombstones_.size() > kMaxTombstones) tombstones_.erase(tombstones_.begin());
   ScheduleBurialSweep();
@@ -150,7 +153,18 @@ Status Sandboxes::Recover() {
   for (const std::string& line : removed)
     Log(LogLevel::kInfo, "removed what was left", {{"what", line}});
   for (runtime::Recovered& one : recovered) TakeUp(std::move(one));
+  SweepProcessDirectories();
   return OkStatus();
+}
+
+// Of sandboxes that ended while no daemon was there.
+void Sandboxes::SweepProcessDirectories() {
+  const std::string parent = parts_.config.state_dir + "/processes";
+  const Result<std::vector<std::string>> ids = ListDirectory(parent);
+  if (!ids.has_value()) return;  // there never was a process
+  for (const std::string& id : *ids)
+    if (Living(id) == nullptr)
+      IgnoreError(RemoveTree(parent + "/" + id), "tried again at the next start");
 }
 
 void Sandboxes::TakeUp(runtime::Recovered recovered) {
@@ -174,7 +188,7 @@ void Sandboxes::TakeUp(runtime::Recovered recovered) {
   }
   placed.moments.state = SandboxState::kRunning;
   placed.commands = std::make_unique<Commands>(parts_.loop, *placed.sandbox, parts_.mode);
-  placed.commands->TakeUp();
+  placed.commands->TakeUp(ProcessDirectory(id));
   StartTimers(placed);
   Log(LogLevel::kInfo, "sandbox taken up", {{"sandbox", id}});
 }

@@ -326,26 +326,58 @@ void Sandboxes::ArmIdleTimer(SandboxEntry& entry) {
   entry.idle_timer.StartAt(parts_.loop, deadline, [this, &entry] { ArmIdleTimer(entry); });
 }
 
-Result<std::shared_ptr<Exec>> Sandboxes::Run(SandboxEntry& entry, ExecFields fields,
-                                             Exec::Done done) {
+Result<oci::ProcessSpec> Sandboxes::SpecFor(const SandboxEntry& entry, const std::string& user) {
   oci::ProcessSpec spec = entry.facts.process;
-  if (!fields.user.empty()) {
-    ResolvedUser user{.uid = 0, .gid = 0, .name = "root"};
-    if (!IsRoot(fields.user)) {
-      ASSIGN_OR_RETURN(const rootfs::Image image, parts_.store.Resolve(entry.facts.image_id));
-      ASSIGN_OR_RETURN(user, ResolveUserOf(image, fields.user));
-    }
-    spec.user.uid = user.uid;
-    spec.user.gid = user.gid;
-    spec.user.additional_gids.clear();
-    SetUserEnv(spec.env, user);
+  if (user.empty()) return spec;
+  ResolvedUser resolved{.uid = 0, .gid = 0, .name = "root"};
+  if (!IsRoot(user)) {
+    ASSIGN_OR_RETURN(const rootfs::Image image, parts_.store.Resolve(entry.facts.image_id));
+    ASSIGN_OR_RETURN(resolved, ResolveUserOf(image, user));
   }
+  spec.user.uid = resolved.uid;
+  spec.user.gid = resolved.gid;
+  spec.user.additional_gids.clear();
+  SetUserEnv(spec.env, resolved);
+  return spec;
+}
+
+Result<oci::ProcessSpec> Sandboxes::SpecFor(const SandboxEntry& entry,
+                                            const CommandFields& fields) {
+  ASSIGN_OR_RETURN(oci::ProcessSpec spec, SpecFor(entry, fields.user));
   for (const auto& [name, value] : fields.env) SetEnv(spec.env, name, value);
   if (!fields.workdir.empty()) spec.cwd = fields.workdir;
-  spec.args = std::move(fields.args);
+  spec.args = fields.args;
+  return spec;
+}
+
+Result<std::shared_ptr<Exec>> Sandboxes::Run(SandboxEntry& entry, ExecFields fields,
+                                             Exec::Done done, ExecSink sink) {
+  ASSIGN_OR_RETURN(oci::ProcessSpec spec, SpecFor(entry, fields));
   Touch(entry);
   return entry.commands->Run(std::move(fields), std::move(spec),
-                             parts_.config.max_commands_per_sandbox, std::move(done));
+                             parts_.config.max_commands_per_sandbox, std::move(done),
+                             std::move(sink));
+}
+
+std::string Sandboxes::ProcessDirectory(const std::string& id) const {
+  return parts_.config.state_dir + "/processes/" + id;
+}
+
+Result<std::shared_ptr<BackgroundProcess>> Sandboxes::StartProcess(
+    SandboxEntry& entry, ProcessFields fields, BackgroundProcess::Started started) {
+  ASSIGN_OR_RETURN(oci::ProcessSpec spec, SpecFor(entry, fields));
+  if (fields.terminal && !fields.env.contains("TERM")) SetEnv(spec.env, "TERM", "xterm-256color");
+  Touch(entry);
+  return entry.commands->StartBackground(std::move(fields), std::move(spec),
+                                         parts_.config.max_commands_per_sandbox,
+                                         ProcessDirectory(entry.facts.id), std::move(started));
+}
+
+Result<std::shared_ptr<ToolProcess>> Sandboxes::RunTool(SandboxEntry& entry, ToolSpec tool,
+                                                        ToolProcess::Done done) {
+  ASSIGN_OR_RETURN(oci::ProcessSpec spec, SpecFor(entry, tool.user));
+  Touch(entry);
+  return entry.commands->RunTool(std::move(tool), std::move(spec), std::move(done));
 }
 
 void Sandboxes::KillCommands() {

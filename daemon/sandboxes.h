@@ -85,7 +85,13 @@ class Sandboxes {
   void Touch(SandboxEntry& entry);
   // `removed` is called when all of it is gone (also for one that is ending already).
   void Destroy(SandboxEntry& entry, StopCause cause, Removed removed);
-  Result<std::shared_ptr<Exec>> Run(SandboxEntry& entry, ExecFields fields, Exec::Done done);
+  Result<std::shared_ptr<Exec>> Run(SandboxEntry& entry, ExecFields fields, Exec::Done done,
+                                    ExecSink sink = {});
+  Result<std::shared_ptr<BackgroundProcess>> StartProcess(SandboxEntry& entry, ProcessFields fields,
+                                                          BackgroundProcess::Started started);
+  // A program of ours, inside, as a user of the sandbox's. Errors as Run's.
+  Result<std::shared_ptr<ToolProcess>> RunTool(SandboxEntry& entry, ToolSpec tool,
+                                               ToolProcess::Done done);
   void KillCommands();  // of all sandboxes, when the daemon stops
   size_t commands_running() const;
   size_t ending() const;  // being removed, without those in quarantine
@@ -100,6 +106,9 @@ class Sandboxes {
 
  private:
   Status Admit(const SandboxFields& fields) const;
+  // What a process of the sandbox starts from; `user` empty: the sandbox's.
+  Result<oci::ProcessSpec> SpecFor(const SandboxEntry& entry, const std::string& user);
+  Result<oci::ProcessSpec> SpecFor(const SandboxEntry& entry, const CommandFields& fields);
   Result<ResolvedUser> ResolveUserOf(const rootfs::Image& image, const std::string& user);
   void Track(SandboxEntry& entry);
   void OnSpawner();
@@ -125,6 +134,8 @@ class Sandboxes {
   void ScheduleBurialSweep();
 
   SandboxEntry* Living(const std::string& id);
+  std::string ProcessDirectory(const std::string& id) const;  // records and logs
+  void SweepProcessDirectories();
 
   Parts parts_;
   std::map<std::string, std::unique_ptr<SandboxEntry>> living_;  // being removed included

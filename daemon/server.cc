@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "daemon/files.h"
 #include "daemon/http_server.h"
 #include "daemon/images.h"
 #include "daemon/info.h"
@@ -188,12 +189,20 @@ Status RunServer(const Config& config) {
   RETURN_IF_ERROR(sandboxes.Recover());
   Images images(loop, worker, *store, sandboxes, config.state_dir);
   Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
-  Api api{.loop = loop, .config = config, .sandboxes = sandboxes, .images = images, .info = info};
+  FilesProgram files;
+  Api api{.loop = loop,
+          .config = config,
+          .sandboxes = sandboxes,
+          .images = images,
+          .info = info,
+          .files = files};
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config));
-  HttpServer server(loop, std::move(socket.fd), MakeOptions(config),
-                    [&api](Request request, Responder responder) {
-                      Dispatch(api, std::move(request), std::move(responder));
-                    });
+  HttpServer server(
+      loop, std::move(socket.fd), MakeOptions(config),
+      [&api](Request request, Responder responder) {
+        Dispatch(api, std::move(request), std::move(responder));
+      },
+      BodyOf);
   Stopper stopper(loop, server, sandboxes, config);
   sandboxes.SetBusyCheck([&server] { return server.requests_under_way() > 0; });
   Watch signal_watch = loop.Add(signals.get(), [&](Ready) {

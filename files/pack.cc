@@ -117,6 +117,15 @@ class Packer {
     return OkStatus();
   }
 
+  // A directory's contents; under `as`, where it has a name, with the directory itself.
+  Status Top(UniqueFd fd, const struct stat& st, const std::string& as) {
+    if (!as.empty()) {
+      const EntryHandle entry = NewEntry(st, as);
+      RETURN_IF_ERROR(Header(entry.get()));
+    }
+    return Below(std::move(fd), as, 1);
+  }
+
   Status File(int fd, const struct stat& st, const std::string& shown) {
     const EntryHandle entry = NewEntry(st, shown);
     std::vector<Run> runs;
@@ -245,10 +254,10 @@ Result<const FormatRow*> FindFormat(const std::string& name) {
 }  // namespace
 
 Status Pack(const oci::Json& request, Io& io) {
-  std::string path, format_name = "tar";
+  std::string path, format_name = "tar", as;
   auto reader = Members(request);
   ReadPath(reader, "path", &path);
-  reader.String("format", &format_name);
+  reader.String("format", &format_name).String("as", &as, kMaxPathBytes);
   RETURN_IF_ERROR(reader.Done(oci::ObjectReader::Unknown::kRefuse));
   ASSIGN_OR_RETURN(const FormatRow* format, FindFormat(format_name));
   const UniqueFd handle(::open(path.c_str(), O_PATH | O_CLOEXEC));
@@ -263,9 +272,9 @@ Status Pack(const oci::Json& request, Io& io) {
   RETURN_IF_ERROR(io.reply.Ok({{"format", format_name}, {"type", TypeName(st.st_mode)}}));
   RETURN_IF_ERROR(packer.Open());
   if (S_ISDIR(st.st_mode))
-    RETURN_IF_ERROR(packer.Below(std::move(fd), "", 1));
+    RETURN_IF_ERROR(packer.Top(std::move(fd), st, as));
   else
-    RETURN_IF_ERROR(packer.File(fd.get(), st, NameOf(path)));
+    RETURN_IF_ERROR(packer.File(fd.get(), st, as.empty() ? NameOf(path) : as));
   RETURN_IF_ERROR(packer.Close());
   RETURN_IF_ERROR(
       io.reply.Line("done", {{"entries", packer.entries}, {"skipped", packer.skipped}}));

@@ -34,6 +34,7 @@ struct ReadRequest {
   std::string if_range;
   uint64_t offset = 0, length = UINT64_MAX, suffix = 0;
   bool ranged = false;
+  bool head = false;  // no bytes
 };
 
 Result<ReadRequest> ParseRead(const oci::Json& request) {
@@ -43,6 +44,7 @@ Result<ReadRequest> ParseRead(const oci::Json& request) {
   reader.Strings("if_match", &read.if_match, 64).Strings("if_none_match", &read.if_none_match, 64);
   reader.String("if_range", &read.if_range);
   reader.Uint("offset", &read.offset).Uint("length", &read.length).Uint("suffix", &read.suffix);
+  reader.Bool("head", &read.head);
   read.ranged = reader.Member("offset") != nullptr || reader.Member("length") != nullptr ||
                 reader.Member("suffix") != nullptr;
   RETURN_IF_ERROR(reader.Done(Unknown::kRefuse));
@@ -228,6 +230,7 @@ Status Read(const oci::Json& request, Io& io) {
   entry["offset"] = piece.offset;
   if (!sizeless) entry["length"] = piece.length;
   RETURN_IF_ERROR(io.reply.Ok(entry));
+  if (read.head) return OkStatus();
   return SendBytes(file.fd.get(), io.out, piece.offset, piece.length, read.path);
 }
 

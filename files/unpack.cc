@@ -321,17 +321,21 @@ Status UnpackAll(archive* from, Unpacker& unpacker) {
 }  // namespace
 
 Status Unpack(const oci::Json& request, Io& io) {
-  std::string path, format;
+  std::string path, format, fresh;  // fresh: a name that must not be there yet
   bool parents = false;
   auto reader = Members(request);
   ReadPath(reader, "path", &path);
   reader.String("format", &format).Bool("parents", &parents);
+  reader.String("fresh", &fresh, 255);
   RETURN_IF_ERROR(reader.Done(oci::ObjectReader::Unknown::kRefuse));
   if (std::find(std::begin(kFormats), std::end(kFormats), format) == std::end(kFormats))
     return Invalid("\"format\" is none of tar, tar.gz, tar.zst, zip", "format");
   if (parents) RETURN_IF_ERROR(MakeDirectoriesFor(path, 0755));
   const UniqueFd root(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!root.valid()) return FileError(errno, "open", path);
+  struct stat st {};
+  if (!fresh.empty() && ::fstatat(root.get(), fresh.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0)
+    return FileError(EEXIST, "create", JoinPath(path, fresh));
   Input input{.fd = io.in};
   ASSIGN_OR_RETURN(const OpenedArchive from, OpenArchive(input, format, root.get()));
   Unpacker unpacker(root.get());

@@ -31,7 +31,8 @@ struct AgentState {
   int plan_fds[kPlanFdCount];
   size_t failed_mount;
   ReadyMessage ready;
-  char* message;  // the receive buffer
+  uint64_t tenant_open_files;  // soft limit of processes; the agent's own is as high as it may be
+  char* message;               // the receive buffer
   size_t message_size;
 };
 
@@ -54,6 +55,9 @@ void RunPlanSteps(AgentState& state) noexcept;
 struct ProcessContext {
   const ChildStart* start;
   int fds[kStartFdCount];
+  int program_fd;       // -1: args[0] is looked up
+  bool has_terminal;    // the three are a terminal of its own
+  uint64_t open_files;  // soft limit; 0: as the agent's
   const sock_filter* filter;
   uint16_t filter_count;
   uint32_t filter_flags;

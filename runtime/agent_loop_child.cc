@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -25,6 +26,7 @@ struct ProcessSlot {
   pid_t pid;
   bool exited;
   ExitedMessage exit;
+  int kept[1 + kMaxKeptFds];  // as StartedMessage has them
 };
 
 // One static instance: the agent has no heap.
@@ -35,6 +37,7 @@ struct Agent {
   uint16_t process_filter_count;
   uint32_t process_filter_flags;
   bool no_new_privileges;
+  uint64_t open_files;
   ProcessSlot slots[kMaxAgentProcesses];
   size_t slot_high;  // slots at and above were never used
   alignas(8) char buffer[kMaxStartBytes > kMaxPlanBytes ? kMaxStartBytes : kMaxPlanBytes];
@@ -82,37 +85,111 @@ int SetOomScore(const char* score) noexcept {
   return ::write(kOomScoreFd, score, static_cast<size_t>(size)) == size ? 0 : errno;
 }
 
-int StartInto(ProcessSlot& slot, const ChildStart& start, const int* fds) noexcept {
-  ProcessContext context{&start,
-                         {},
-                         g_agent.process_filter,
-                         g_agent.process_filter_count,
-                         g_agent.process_filter_flags,
-                         g_agent.no_new_privileges};
-  std::memcpy(context.fds, fds, sizeof context.fds);
-  const bool raise = (start.message->flags & kRaiseOomScore) != 0;
+// The descriptors of one kStart. What was taken out of `all` is -1 there.
+struct StartFds {
+  int* all;
+  int program;
+  int master, slave;  // of a new terminal, or -1
+};
+
+void CloseFd(int& fd) noexcept {
+  if (fd >= 0) ::close(fd);
+  fd = -1;
+}
+
+// A terminal of the sandbox's own devpts. Its slave belongs to the process's user, as login(1)
+// would have it.
+int OpenTerminal(const StartMessage& message, StartFds& fds) noexcept {
+  fds.master = ::open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+  if (fds.master < 0) return errno;
+  int unlocked = 0;
+  if (::ioctl(fds.master, TIOCSPTLCK, &unlocked) != 0) return errno;
+  const winsize size{message.rows, message.columns, 0, 0};
+  if (::ioctl(fds.master, TIOCSWINSZ, &size) != 0) return errno;
+  fds.slave = ::ioctl(fds.master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (fds.slave < 0) return errno;
+  return static_cast<int>(-sys::Raw(SYS_fchown, fds.slave, message.uid, -1));
+}
+
+int CloneInto(ProcessSlot& slot, const ProcessContext& context) noexcept {
+  const StartMessage& message = *context.start->message;
+  const bool raise = (message.flags & kRaiseOomScore) != 0;
   if (const int err = raise ? SetOomScore(kTenantOomScore) : 0; err != 0) return err;
   const long pid = CloneProcess(context);
   if (pid == 0) RunProcess(context);
   if (const int err = raise ? SetOomScore(kAgentOomScore) : 0; err != 0) ::_exit(204);
   if (pid < 0) return static_cast<int>(-pid);
-  slot = {start.message->header.process, static_cast<pid_t>(pid), false, {}};
+  slot.process = message.header.process;
+  slot.pid = static_cast<pid_t>(pid);
+  slot.exited = false;
   return 0;
 }
 
-void HandleStart(size_t size, const int* fds, size_t fd_count) noexcept {
+int StartInto(ProcessSlot& slot, const ChildStart& start, StartFds& fds) noexcept {
+  const StartMessage& message = *start.message;
+  ProcessContext context{.start = &start,
+                         .fds = {},
+                         .program_fd = fds.program,
+                         .has_terminal = (message.flags & kTerminal) != 0,
+                         .open_files = g_agent.open_files,
+                         .filter = g_agent.process_filter,
+                         .filter_count = g_agent.process_filter_count,
+                         .filter_flags = g_agent.process_filter_flags,
+                         .no_new_privileges = g_agent.no_new_privileges};
+  std::memcpy(context.fds, fds.all, sizeof context.fds);
+  if (context.has_terminal) {
+    if (const int err = OpenTerminal(message, fds); err != 0) return err;
+    for (size_t fd = kStartStdinFd; fd <= kStartStderrFd; ++fd) context.fds[fd] = fds.slave;
+  }
+  return CloneInto(slot, context);
+}
+
+// From now on the slot's: until kForget.
+void Keep(ProcessSlot& slot, const StartMessage& message, StartFds& fds) noexcept {
+  for (int& kept : slot.kept) kept = -1;
+  size_t count = 0;
+  if (fds.master >= 0) slot.kept[count++] = fds.master;
+  fds.master = -1;
+  int* from = fds.all + kStartFdCount + ((message.flags & kHasProgram) != 0 ? 1 : 0);
+  for (uint32_t i = 0; i < message.kept_count; ++i) {
+    slot.kept[count++] = from[i];
+    from[i] = -1;
+  }
+}
+
+void Free(ProcessSlot& slot) noexcept {
+  for (int& kept : slot.kept) CloseFd(kept);
+  slot.process = 0;
+}
+
+StartedMessage Started(const ProcessSlot& slot) noexcept {
+  StartedMessage started{};
+  Stamp(started, AgentMessage::kStarted, slot.process);
+  started.pid = slot.pid;
+  std::memcpy(started.kept, slot.kept, sizeof started.kept);
+  return started;
+}
+
+void HandleStart(size_t size, int* all, size_t fd_count) noexcept {
   ChildStart start{};
-  int err =
-      fd_count == kStartFdCount ? ParseStart(g_agent.buffer, size, g_agent.table, &start) : EPROTO;
+  int err = ParseStart(g_agent.buffer, size, g_agent.table, &start);
+  StartFds fds{all, -1, -1, -1};
+  if (err == 0) {
+    const StartMessage& message = *start.message;
+    const size_t programs = (message.flags & kHasProgram) != 0 ? 1 : 0;
+    if (fd_count != kStartFdCount + programs + message.kept_count) err = EPROTO;
+    if (programs != 0) fds.program = all[kStartFdCount];
+  }
   const uint32_t process = reinterpret_cast<AgentHeader*>(g_agent.buffer)->process;
   ProcessSlot* slot = err == 0 ? TakeSlot() : nullptr;
   if (err == 0) err = slot == nullptr ? EAGAIN : StartInto(*slot, start, fds);
   if (err == 0) {
-    StartedMessage started{};
-    Stamp(started, AgentMessage::kStarted, process);
-    started.pid = slot->pid;
-    return Tell(started);
+    Keep(*slot, *start.message, fds);
+    Tell(Started(*slot));
   }
+  CloseFd(fds.master);
+  CloseFd(fds.slave);
+  if (err == 0) return;
   StartFailedMessage failed{};
   Stamp(failed, AgentMessage::kStartFailed, process);
   failed.error = err;
@@ -124,11 +201,31 @@ void Hangup() noexcept {
   g_agent.conn_fd = -1;
 }
 
+void HandleForget(uint32_t process) noexcept {
+  ProcessSlot* slot = process != 0 ? FindSlot(process) : nullptr;
+  if (slot != nullptr && slot->exited) Free(*slot);
+}
+
+// The pid is the leader's until this program itself has reaped it.
+void HandleSignal(size_t size) noexcept {
+  if (size != sizeof(SignalMessage)) return;
+  const auto* message = reinterpret_cast<const SignalMessage*>(g_agent.buffer);
+  ProcessSlot* slot = message->header.process != 0 ? FindSlot(message->header.process) : nullptr;
+  if (slot != nullptr && !slot->exited && ::kill(slot->pid, message->signal) != 0) return;
+}
+
+void HandleDrop(size_t size) noexcept {
+  if (size != sizeof(DropMessage)) return;
+  const auto* message = reinterpret_cast<const DropMessage*>(g_agent.buffer);
+  ProcessSlot* slot = message->header.process != 0 ? FindSlot(message->header.process) : nullptr;
+  if (slot != nullptr && message->index < 1 + kMaxKeptFds) CloseFd(slot->kept[message->index]);
+}
+
 void HandleMessage() noexcept {
-  int fds[kStartFdCount];
+  int fds[kMaxStartFdCount];
   size_t fd_count = 0;
   const long size = ReceiveWithFds(g_agent.conn_fd, g_agent.buffer, sizeof g_agent.buffer, fds,
-                                   kStartFdCount, &fd_count);
+                                   kMaxStartFdCount, &fd_count);
   if (size == -EAGAIN) return;
   if (size <= 0) return Hangup();
   const auto* header = reinterpret_cast<const AgentHeader*>(g_agent.buffer);
@@ -136,11 +233,10 @@ void HandleMessage() noexcept {
                      header->version == kAgentVersion && header->size == static_cast<size_t>(size);
   if (sound && header->type == AgentMessage::kStart)
     HandleStart(static_cast<size_t>(size), fds, fd_count);
-  if (sound && header->type == AgentMessage::kForget) {
-    ProcessSlot* slot = header->process != 0 ? FindSlot(header->process) : nullptr;
-    if (slot != nullptr && slot->exited) slot->process = 0;
-  }
-  for (size_t i = 0; i < fd_count; ++i) ::close(fds[i]);
+  if (sound && header->type == AgentMessage::kForget) HandleForget(header->process);
+  if (sound && header->type == AgentMessage::kSignal) HandleSignal(static_cast<size_t>(size));
+  if (sound && header->type == AgentMessage::kDrop) HandleDrop(static_cast<size_t>(size));
+  for (size_t i = 0; i < fd_count; ++i) CloseFd(fds[i]);
   if (!sound) Hangup();
 }
 
@@ -158,10 +254,7 @@ void HandleConnect() noexcept {
   for (size_t i = 0; i < g_agent.slot_high; ++i) {
     const ProcessSlot& slot = g_agent.slots[i];
     if (slot.process == 0) continue;
-    StartedMessage started{};
-    Stamp(started, AgentMessage::kStarted, slot.process);
-    started.pid = slot.pid;
-    Tell(started);
+    Tell(Started(slot));
     if (slot.exited) Tell(slot.exit);
   }
 }
@@ -182,6 +275,8 @@ void Reap() noexcept {
       slot.exit.user_us = Microseconds(usage.ru_utime);
       slot.exit.system_us = Microseconds(usage.ru_stime);
       slot.exit.max_rss_kib = usage.ru_maxrss;
+      slot.exit.in_blocks = usage.ru_inblock;
+      slot.exit.out_blocks = usage.ru_oublock;
       slot.exited = true;
       Tell(slot.exit);
       break;
@@ -226,6 +321,7 @@ void RunAgent(AgentState& state) noexcept {
   AwaitPlan(state);
   RunPlanSteps(state);
   KeepProcessFilter(state.plan);  // the buffer is used again
+  g_agent.open_files = state.tenant_open_files;
   g_agent.conn_fd = kConnFd;
   g_agent.signal_fd = OpenSignals();
   if (g_agent.signal_fd < 0) ::_exit(202);

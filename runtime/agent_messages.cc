@@ -84,12 +84,14 @@ Result<AgentReply> ParseStartFailed(std::string_view bytes, AgentReply reply) {
 Result<AgentReply> ParseExited(std::string_view bytes, AgentReply reply) {
   ExitedMessage message;
   if (!Read(bytes, &message) || message.user_us < 0 || message.system_us < 0 ||
-      message.max_rss_kib < 0)
+      message.max_rss_kib < 0 || message.in_blocks < 0 || message.out_blocks < 0)
     return BadMessage("malformed exit");
   reply.wait_status = message.wait_status;
   reply.usage.ru_utime = {message.user_us / 1000000, message.user_us % 1000000};
   reply.usage.ru_stime = {message.system_us / 1000000, message.system_us % 1000000};
   reply.usage.ru_maxrss = message.max_rss_kib;
+  reply.usage.ru_inblock = message.in_blocks;
+  reply.usage.ru_oublock = message.out_blocks;
   return reply;
 }
 
@@ -97,6 +99,10 @@ Result<AgentReply> ParseStarted(std::string_view bytes, AgentReply reply) {
   StartedMessage message;
   if (!Read(bytes, &message) || message.pid <= 0) return BadMessage("malformed start");
   reply.pid = message.pid;
+  for (const int kept : message.kept) {
+    if (kept < -1) return BadMessage("malformed start");
+    reply.kept.push_back(kept);
+  }
   return reply;
 }
 
@@ -216,9 +222,11 @@ Result<std::string> PrintPlan(const oci::Spec& spec, const rootfs::MountPlan& mo
   return bytes;
 }
 
-Result<std::string> PrintStart(uint32_t process, const oci::ProcessSpec& spec, uint32_t flags) {
+Result<std::string> PrintStart(uint32_t process, const oci::ProcessSpec& spec,
+                               const StartOptions& options) {
   if (spec.args.empty())
     return Error{.code = Code::kInvalidArgument, .what = "command is empty", .field = "command"};
+  CHECK(options.kept_count <= kMaxKeptFds);
   if (spec.user.additional_gids.size() > kMaxGroups)
     return Error{.code = Code::kInvalidArgument, .what = "more than 32 supplementary groups"};
   StartMessage message{};
@@ -229,7 +237,10 @@ Result<std::string> PrintStart(uint32_t process, const oci::ProcessSpec& spec, u
   std::copy(spec.user.additional_gids.begin(), spec.user.additional_gids.end(), message.groups);
   message.arg_count = static_cast<uint32_t>(spec.args.size());
   message.env_count = static_cast<uint32_t>(spec.env.size());
-  message.flags = flags;
+  message.flags = options.flags;
+  message.kept_count = options.kept_count;
+  message.rows = options.rows;
+  message.columns = options.columns;
   std::string bytes(reinterpret_cast<const char*>(&message), sizeof message);
   bytes.append(spec.cwd).push_back('\0');
   for (const auto* list : {&spec.args, &spec.env})

@@ -18,6 +18,7 @@ struct AgentReply {
   AgentMessage type;
   uint32_t process = 0;
   int pid = 0;                         // kStarted
+  std::vector<int> kept = {};          // kStarted: descriptor numbers of the agent's, or -1
   int wait_status = 0;                 // kExited
   struct rusage usage {};              // kExited
   std::vector<RlimitNote> notes = {};  // kReady
@@ -39,6 +40,12 @@ Result<uint32_t> RlimitNumber(const std::string& name);
 // The bytes of a kPlan and of a kStart message. kTooLarge, kInvalidArgument.
 Result<std::string> PrintPlan(const oci::Spec& spec, const rootfs::MountPlan& mounts,
                               const seccomp::FilterSet& filters);
-Result<std::string> PrintStart(uint32_t process, const oci::ProcessSpec& spec, uint32_t flags);
+struct StartOptions {
+  uint32_t flags = 0;       // StartFlags
+  uint32_t kept_count = 0;  // at most kMaxKeptFds
+  uint16_t rows = 0, columns = 0;
+};
+Result<std::string> PrintStart(uint32_t process, const oci::ProcessSpec& spec,
+                               const StartOptions& options);
 
 }  // namespace hutch::runtime

@@ -1,4 +1,4 @@
-// What hutchd and the agent (PID 1 of a sandbox) say to each other over SOCK_SEQPACKET, version 1.
+// What hutchd and the agent (PID 1 of a sandbox) say to each other over SOCK_SEQPACKET, version 2.
 // One message, one struct; sizes are exact; native byte order (both ends are one host).
 // docs/agent-protocol.md is the prose. Everything that comes from the agent is untrusted. Usable
 // after clone: no heap.
@@ -11,7 +11,7 @@
 namespace hutch::runtime {
 
 inline constexpr uint32_t kAgentMagic = 0x48435448;  // "HTCH"
-inline constexpr uint16_t kAgentVersion = 1;
+inline constexpr uint16_t kAgentVersion = 2;
 inline constexpr size_t kMaxPlanBytes = 160 * 1024;  // a plan message
 inline constexpr size_t kMaxStartBytes =
     256 * 1024;                                // a start message: args, env and workdir together
@@ -20,11 +20,14 @@ inline constexpr size_t kMaxArgs = 8192;       // args and env entries together
 inline constexpr size_t kMaxGroups = 32;
 inline constexpr size_t kMaxAgentProcesses = 1024;  // that the agent remembers at once
 inline constexpr size_t kMaxNotes = 16;
+inline constexpr size_t kMaxKeptFds = 3;  // that the agent keeps for one process
 
 enum class AgentMessage : uint16_t {
   kPlan = 1,     // hutchd: become a sandbox; descriptors: see PlanFd
   kStart = 2,    // hutchd: start a process; descriptors: see StartFd
   kForget = 3,   // hutchd: the exit of this process has been dealt with
+  kSignal = 4,   // hutchd: kill(2) for the leader of a process
+  kDrop = 5,     // hutchd: one kept descriptor of a process is not needed any more
   kBlank = 15,   // agent: its steps before the plan are done
   kReady = 16,   // agent: the plan is done
   kFailed = 17,  // agent: a step failed; the agent exits
@@ -51,7 +54,9 @@ enum StartFd : size_t {
   kStartStdoutFd,
   kStartStderrFd,
   kStartReportFd,
-  kStartFdCount
+  kStartFdCount,
+  // Then, where the flags and kept_count say so: the program, and descriptors to keep.
+  kMaxStartFdCount = kStartFdCount + 1 + kMaxKeptFds,
 };
 
 struct BlankMessage {
@@ -79,6 +84,9 @@ struct HelloMessage {
 struct StartedMessage {
   AgentHeader header;
   int32_t pid;
+  // What the agent keeps for a later hutchd, by its own descriptor numbers, -1 for none: the master
+  // of the process's terminal first where it has one, then what came with kStart, in its order.
+  int32_t kept[1 + kMaxKeptFds];
 };
 struct StartFailedMessage {
   AgentHeader header;
@@ -87,7 +95,17 @@ struct StartFailedMessage {
 struct ExitedMessage {
   AgentHeader header;
   int32_t wait_status;
-  int64_t user_us, system_us, max_rss_kib;
+  int64_t user_us, system_us, max_rss_kib, in_blocks, out_blocks;  // blocks of 512 bytes
+};
+
+struct SignalMessage {
+  AgentHeader header;
+  int32_t signal;
+};
+
+struct DropMessage {
+  AgentHeader header;
+  uint32_t index;  // into StartedMessage::kept
 };
 
 struct StartMessage {
@@ -96,10 +114,16 @@ struct StartMessage {
   uint32_t group_count;
   uint32_t groups[kMaxGroups];
   uint32_t arg_count, env_count;
-  uint32_t flags;  // StartFlags
+  uint32_t flags;          // StartFlags
+  uint32_t kept_count;     // descriptors behind the others, to be kept until kForget
+  uint16_t rows, columns;  // of a new terminal
   // then: workdir, the args, the env entries, each NUL-terminated
 };
-enum StartFlags : uint32_t { kRaiseOomScore = 1 };
+enum StartFlags : uint32_t {
+  kRaiseOomScore = 1,
+  kHasProgram = 2,  // one descriptor behind the fixed ones is executed instead of args[0]
+  kTerminal = 4,    // a new terminal of the sandbox's is its standard descriptors
+};
 
 // What a process reports over its report pipe before it executes; nothing when it got that far.
 struct StartReport {
@@ -166,6 +190,8 @@ static_assert(sizeof kAgentStepNames / sizeof *kAgentStepNames ==
 enum class ProcessStep : uint32_t {
   kSignals,
   kStdio,
+  kSession,
+  kOpenFiles,
   kGroups,
   kUser,
   kVerifyUser,
@@ -176,8 +202,9 @@ enum class ProcessStep : uint32_t {
   kCount,
 };
 inline constexpr const char* kProcessStepNames[] = {
-    "reset signals", "standard descriptors", "groups",           "user", "verify user",
-    "workdir",       "seccomp filter",       "seal descriptors", "exec",
+    "reset signals", "standard descriptors", "session", "open files",     "groups",
+    "user",          "verify user",          "workdir", "seccomp filter", "seal descriptors",
+    "exec",
 };
 static_assert(sizeof kProcessStepNames / sizeof *kProcessStepNames ==
               static_cast<size_t>(ProcessStep::kCount));

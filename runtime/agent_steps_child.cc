@@ -105,8 +105,13 @@ int SetRlimits(AgentState& s) noexcept {
     rlimit64 now{};
     if (const long rc = sys::Raw(SYS_prlimit64, 0, want.resource, nullptr, &now); rc < 0)
       return static_cast<int>(-rc);
-    const rlimit64 set{want.soft < now.rlim_max ? want.soft : now.rlim_max,
-                       want.hard < now.rlim_max ? want.hard : now.rlim_max};
+    rlimit64 set{want.soft < now.rlim_max ? want.soft : now.rlim_max,
+                 want.hard < now.rlim_max ? want.hard : now.rlim_max};
+    if (want.resource == RLIMIT_NOFILE) {
+      // The agent keeps descriptors for many processes: the soft limit is each process's own.
+      s.tenant_open_files = set.rlim_cur;
+      set.rlim_cur = set.rlim_max;
+    }
     if (const long rc = sys::Raw(SYS_prlimit64, 0, want.resource, &set, nullptr); rc < 0)
       return static_cast<int>(-rc);
     if (set.rlim_max != want.hard && s.ready.note_count < kMaxNotes)

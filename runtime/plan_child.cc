@@ -70,8 +70,9 @@ int ParseStart(char* buffer, size_t size, char** table, ChildStart* start) noexc
   if (size < sizeof(StartMessage) || size > kMaxStartBytes) return EPROTO;
   const auto* message = reinterpret_cast<const StartMessage*>(buffer);
   if (!HeaderIs(message->header, AgentMessage::kStart, size)) return EPROTO;
-  if (message->group_count > kMaxGroups || message->arg_count == 0 ||
-      message->arg_count > kMaxArgs || message->env_count > kMaxArgs - message->arg_count)
+  if (message->group_count > kMaxGroups || message->kept_count > kMaxKeptFds ||
+      message->arg_count == 0 || message->arg_count > kMaxArgs ||
+      message->env_count > kMaxArgs - message->arg_count)
     return EPROTO;
   char* at = buffer + sizeof(StartMessage);
   char* end = buffer + size;

@@ -2,6 +2,7 @@
 // descriptors, then executes. Order matters.
 #include <fcntl.h>
 #include <linux/seccomp.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include <csignal>
@@ -17,19 +18,34 @@ constexpr size_t kMaxCandidate = 4096;
 constexpr const char kDefaultPath[] =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-// Handlers were cleared by CLONE_CLEAR_SIGHAND; the mask was not. A process group of its own:
-// kill(0) stays within.
+// Handlers were cleared by CLONE_CLEAR_SIGHAND; the mask was not.
 int ResetSignals(const ProcessContext&) noexcept {
   sigset_t none;
   sigemptyset(&none);
-  if (::sigprocmask(SIG_SETMASK, &none, nullptr) != 0) return errno;
-  return ::setpgid(0, 0) == 0 ? 0 : errno;
+  return ::sigprocmask(SIG_SETMASK, &none, nullptr) == 0 ? 0 : errno;
 }
 
 int SetStdio(const ProcessContext& c) noexcept {
   for (int i = 0; i < 3; ++i)  // the three stand above 2: the agent holds 0 to 2 itself
     if (::dup3(c.fds[kStartStdinFd + static_cast<size_t>(i)], i, 0) < 0) return errno;
   return 0;
+}
+
+// A process group of its own: kill(0) stays within. With a terminal a session of its own, since
+// only its leader can have a controlling terminal.
+int StartSession(const ProcessContext& c) noexcept {
+  if (!c.has_terminal) return ::setpgid(0, 0) == 0 ? 0 : errno;
+  if (::setsid() < 0) return errno;
+  return ::ioctl(0, TIOCSCTTY, 0) == 0 ? 0 : errno;
+}
+
+int LimitOpenFiles(const ProcessContext& c) noexcept {
+  if (c.open_files == 0) return 0;
+  rlimit64 limit{};
+  if (const long rc = sys::Raw(SYS_prlimit64, 0, RLIMIT_NOFILE, nullptr, &limit); rc < 0)
+    return static_cast<int>(-rc);
+  limit.rlim_cur = c.open_files;
+  return static_cast<int>(-sys::Raw(SYS_prlimit64, 0, RLIMIT_NOFILE, &limit, nullptr));
 }
 
 int SetGroups(const ProcessContext& c) noexcept {
@@ -89,6 +105,9 @@ const char* PathOf(char* const* envp) noexcept {
 
 // execvp(3) without its shell fallback: the first error that is not "not there" wins over ENOENT.
 int Execute(const ProcessContext& c) noexcept {
+  if (c.program_fd >= 0)
+    return static_cast<int>(
+        -sys::Raw(SYS_execveat, c.program_fd, "", c.start->argv, c.start->envp, AT_EMPTY_PATH));
   const char* name = c.start->argv[0];
   if (*name == '\0') return ENOENT;
   if (std::strchr(name, '/') != nullptr) return ::execve(name, c.start->argv, c.start->envp), errno;
@@ -121,6 +140,8 @@ struct ProcessStepRow {
 constexpr ProcessStepRow kProcessSteps[] = {
     {ProcessStep::kSignals, ResetSignals},
     {ProcessStep::kStdio, SetStdio},
+    {ProcessStep::kSession, StartSession},
+    {ProcessStep::kOpenFiles, LimitOpenFiles},
     {ProcessStep::kGroups, SetGroups},  // needs SETGID
     {ProcessStep::kUser, SetUser},      // last use of a capability
     {ProcessStep::kVerifyUser, VerifyUser},
@@ -136,6 +157,8 @@ constexpr ProcessStepRow kProcessSteps[] = {
 constexpr ProcessStepRow kPrivilegedFilterSteps[] = {
     {ProcessStep::kSignals, ResetSignals},
     {ProcessStep::kStdio, SetStdio},
+    {ProcessStep::kSession, StartSession},
+    {ProcessStep::kOpenFiles, LimitOpenFiles},
     {ProcessStep::kFilter, InstallProcessFilter},
     {ProcessStep::kGroups, SetGroups},
     {ProcessStep::kUser, SetUser},

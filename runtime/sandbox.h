@@ -32,6 +32,16 @@ struct ProcessRequest {
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
+  // A sealed memfd with a static program, executed instead of looking up args[0]; args stay its
+  // argv.
+  int program_fd = -1;
+  // A new terminal of the sandbox becomes the process's standard descriptors and its controlling
+  // terminal; KeptFd(process, 0) is its master then.
+  bool terminal = false;
+  uint16_t rows = 24, columns = 80;
+  // Descriptors (at most 3) that the agent holds until AcknowledgeExit, for a later hutchd: what is
+  // in a pipe does not vanish with this one.
+  std::vector<int> kept = {};
 };
 
 struct AgentEvent {
@@ -82,6 +92,26 @@ class Sandbox {
   virtual const cgroups::ProcessGroup* ProcessCgroup(uint32_t process) const = 0;
   // cgroup.kill: the process and all it ever started.
   virtual Status KillProcess(uint32_t process) = 0;
+  // A signal for the leader alone (sent by the agent; nothing when it has ended) or for everything
+  // in its group (kNotFound when nothing of it lives).
+  virtual Status SignalLeader(uint32_t process, int signal) = 0;
+  virtual Status SignalTree(uint32_t process, int signal) = 0;
+  // After kExited: what is known of the end has been stored, the agent may forget it. Without this
+  // it is told again to the next hutchd.
+  virtual void AcknowledgeExit(uint32_t process) = 0;
+  // A copy of what the agent keeps: the terminal's master first where there is one, then
+  // ProcessRequest::kept (from index 1 on with a terminal, else from 0 on). After kStarted, for
+  // processes of an earlier hutchd, too. It comes from the sandbox: fstat(2) it before use.
+  // kNotFound when there is no such descriptor.
+  virtual Result<UniqueFd> KeptFd(uint32_t process, size_t index) = 0;
+  // The agent closes its copy: the write end of a process's input, for example, when it shall see
+  // the end of file.
+  virtual void DropKeptFd(uint32_t process, size_t index) = 0;
+  // The read end of a process's start report: closed by its exec (POLLHUP without POLLIN); what it
+  // holds otherwise comes as kStartFailed. -1 when unknown.
+  virtual int ReportFd(uint32_t process) const = 0;
+  // Numbers up to this one are taken: by ended processes that are still remembered.
+  virtual void SkipProcessNumbers(uint32_t last) = 0;
   // Removes the process's cgroup (kBadState while something lives in it: call again later) and its
   // number.
   virtual Status ForgetProcess(uint32_t process) = 0;

@@ -8,6 +8,7 @@
 
 #include "base/fd_socket.h"
 #include "base/file.h"
+#include "base/sys_raw.h"
 #include "base/text.h"
 #include "runtime/agent_messages.h"
 
@@ -60,6 +61,8 @@ std::optional<AgentEvent> SandboxImpl::Interpret(std::string_view bytes) {
     case AgentMessage::kFailed:
       return AgentEvent{.kind = AgentEvent::Kind::kFailed, .error = std::move(reply->error)};
     case AgentMessage::kStarted:
+      if (const auto it = processes_.find(reply->process); it != processes_.end())
+        it->second.kept = std::move(reply->kept);
       return AgentEvent{
           .kind = AgentEvent::Kind::kStarted, .process = reply->process, .pid = reply->pid};
     case AgentMessage::kStartFailed:
@@ -80,7 +83,6 @@ std::optional<AgentEvent> SandboxImpl::Interpret(std::string_view bytes) {
 // A process that could not execute left a report; reading it never blocks, since its writer is
 // gone.
 AgentEvent SandboxImpl::Exited(const AgentReply& reply) {
-  Forget(reply.process);
   AgentEvent event{.kind = AgentEvent::Kind::kExited,
                    .process = reply.process,
                    .wait_status = reply.wait_status,
@@ -92,12 +94,13 @@ AgentEvent SandboxImpl::Exited(const AgentReply& reply) {
       static_cast<ssize_t>(sizeof report)) {
     event.kind = AgentEvent::Kind::kStartFailed;
     event.error = StartReportError(report.step, report.error, it->second.spec);
+    AcknowledgeExit(reply.process);
   }
   it->second.report.reset();
   return event;
 }
 
-void SandboxImpl::Forget(uint32_t process) const {
+void SandboxImpl::AcknowledgeExit(uint32_t process) {
   const AgentHeader header{kAgentMagic, kAgentVersion, AgentMessage::kForget, sizeof header,
                            process};
   const std::string_view bytes(reinterpret_cast<const char*>(&header), sizeof header);
@@ -110,28 +113,41 @@ Result<cgroups::ProcessGroup> SandboxImpl::TakeGroup(uint32_t number) {
   return shell_->group.CreateProcess(ProcessName(number));
 }
 
+Status SandboxImpl::SendStart(uint32_t number, const ProcessRequest& request, int group_fd,
+                              int report_fd) {
+  const bool hybrid = shell_->workshop->tree->mode() == cgroups::Mode::kHybrid;
+  const StartOptions options{.flags = (hybrid ? uint32_t{kRaiseOomScore} : 0) |
+                                      (request.program_fd >= 0 ? uint32_t{kHasProgram} : 0) |
+                                      (request.terminal ? uint32_t{kTerminal} : 0),
+                             .kept_count = static_cast<uint32_t>(request.kept.size()),
+                             .rows = request.rows,
+                             .columns = request.columns};
+  ASSIGN_OR_RETURN(const std::string message, PrintStart(number, request.spec, options));
+  std::vector<int> fds(kStartFdCount);
+  fds[kStartCgroupFd] = group_fd;
+  fds[kStartStdinFd] = request.stdin_fd >= 0 ? request.stdin_fd : NullFd();
+  fds[kStartStdoutFd] = request.stdout_fd >= 0 ? request.stdout_fd : NullFd();
+  fds[kStartStderrFd] = request.stderr_fd >= 0 ? request.stderr_fd : NullFd();
+  fds[kStartReportFd] = report_fd;
+  if (request.program_fd >= 0) fds.push_back(request.program_fd);
+  fds.insert(fds.end(), request.kept.begin(), request.kept.end());
+  const std::string_view bytes(message);
+  return SendMessage(shell_->conn.get(), {&bytes, 1}, fds);
+}
+
 Result<uint32_t> SandboxImpl::StartProcess(const ProcessRequest& request) {
   if (!ready_ || closed_)
     return Error{.code = Code::kBadState, .what = "sandbox " + id() + " is not ready"};
   const uint32_t number = next_process_;
-  const bool hybrid = shell_->workshop->tree->mode() == cgroups::Mode::kHybrid;
-  const uint32_t flags = hybrid ? uint32_t{kRaiseOomScore} : 0;
-  ASSIGN_OR_RETURN(const std::string message, PrintStart(number, request.spec, flags));
   ASSIGN_OR_RETURN(Pipe report, MakePipe(O_NONBLOCK));
   ASSIGN_OR_RETURN(cgroups::ProcessGroup group, TakeGroup(number));
-  ++next_process_;
-  int fds[kStartFdCount];
-  fds[kStartCgroupFd] = group.fd();
-  fds[kStartStdinFd] = request.stdin_fd >= 0 ? request.stdin_fd : NullFd();
-  fds[kStartStdoutFd] = request.stdout_fd >= 0 ? request.stdout_fd : NullFd();
-  fds[kStartStderrFd] = request.stderr_fd >= 0 ? request.stderr_fd : NullFd();
-  fds[kStartReportFd] = report.write.get();
-  const std::string_view bytes(message);
-  if (Status sent = SendMessage(shell_->conn.get(), {&bytes, 1}, fds); !sent) {
-    IgnoreError(group.Remove(), "an empty group; recovery finds it otherwise");
+  if (Status sent = SendStart(number, request, group.fd(), report.write.get()); !sent) {
+    // Too long or malformed, mostly: the group serves the next one.
+    prepared_ = std::move(group);
     return std::move(sent).error();
   }
-  ProcessRecord record{std::move(group), std::move(report.read), {}};
+  ++next_process_;
+  ProcessRecord record{std::move(group), std::move(report.read), {}, {}};
   record.spec.args = {request.spec.args[0]};
   record.spec.cwd = request.spec.cwd;
   processes_.emplace(number, std::move(record));
@@ -148,6 +164,57 @@ Status SandboxImpl::KillProcess(uint32_t process) {
   if (group == nullptr)
     return Error{.code = Code::kNotFound, .what = "process " + ProcessName(process)};
   return group->Kill();
+}
+
+Status SandboxImpl::SignalTree(uint32_t process, int signal) {
+  const auto* group = ProcessCgroup(process);
+  if (group == nullptr)
+    return Error{.code = Code::kNotFound, .what = "process " + ProcessName(process)};
+  return group->Signal(signal);
+}
+
+Status SandboxImpl::SignalLeader(uint32_t process, int signal) {
+  const auto* group = ProcessCgroup(process);
+  if (group == nullptr)
+    return Error{.code = Code::kNotFound, .what = "process " + ProcessName(process)};
+  const SignalMessage message{
+      {kAgentMagic, kAgentVersion, AgentMessage::kSignal, sizeof message, process}, signal};
+  const std::string_view bytes(reinterpret_cast<const char*>(&message), sizeof message);
+  return SendMessage(shell_->conn.get(), {&bytes, 1}, {});
+}
+
+Result<UniqueFd> SandboxImpl::KeptFd(uint32_t process, size_t index) {
+  const auto it = processes_.find(process);
+  if (it == processes_.end() || index >= it->second.kept.size() || it->second.kept[index] < 0)
+    return Error{.code = Code::kNotFound, .what = "process " + ProcessName(process)};
+  const int fd = sys::PidfdGetfd(shell_->init.fd(), it->second.kept[index]);
+  if (fd < 0) return SysError(-fd, "pidfd_getfd of the agent");
+  return UniqueFd(fd);
+}
+
+int SandboxImpl::ReportFd(uint32_t process) const {
+  const auto it = processes_.find(process);
+  return it == processes_.end() ? -1 : it->second.report.get();
+}
+
+void SandboxImpl::DropKeptFd(uint32_t process, size_t index) {
+  const auto it = processes_.find(process);
+  if (it == processes_.end() || index >= it->second.kept.size()) return;
+  it->second.kept[index] = -1;
+  const DropMessage message{
+      {kAgentMagic, kAgentVersion, AgentMessage::kDrop, sizeof message, process},
+      static_cast<uint32_t>(index)};
+  const std::string_view bytes(reinterpret_cast<const char*>(&message), sizeof message);
+  IgnoreError(SendMessage(shell_->conn.get(), {&bytes, 1}, {}),
+              "a lost agent is noticed when read");
+}
+
+void SandboxImpl::SkipProcessNumbers(uint32_t last) {
+  if (next_process_ > last) return;
+  if (prepared_.valid())
+    IgnoreError(std::exchange(prepared_, cgroups::ProcessGroup()).Remove(),
+                "an empty group; the sandbox's end removes it");
+  next_process_ = last + 1;
 }
 
 Status SandboxImpl::ForgetProcess(uint32_t process) {
@@ -180,7 +247,7 @@ Status SandboxImpl::TakeUpProcesses() {
     if (!number) continue;
     ASSIGN_OR_RETURN(cgroups::ProcessGroup group, shell_->group.OpenProcess(name));
     const auto process = static_cast<uint32_t>(*number);
-    processes_.emplace(process, ProcessRecord{std::move(group), UniqueFd(), {}});
+    processes_.emplace(process, ProcessRecord{std::move(group), UniqueFd(), {}, {}});
     next_process_ = std::max(next_process_, process + 1);
   }
   ready_ = true;

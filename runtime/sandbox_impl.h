@@ -13,6 +13,7 @@ struct ProcessRecord {
   cgroups::ProcessGroup group;
   UniqueFd report;        // what the process says if it cannot execute
   oci::ProcessSpec spec;  // args, env, cwd for messages; env and additional args dropped
+  std::vector<int> kept;  // the agent's descriptor numbers
 };
 
 class SandboxImpl : public Sandbox {
@@ -34,6 +35,13 @@ class SandboxImpl : public Sandbox {
   Result<uint32_t> StartProcess(const ProcessRequest& request) override;
   const cgroups::ProcessGroup* ProcessCgroup(uint32_t process) const override;
   Status KillProcess(uint32_t process) override;
+  Status SignalLeader(uint32_t process, int signal) override;
+  Status SignalTree(uint32_t process, int signal) override;
+  void AcknowledgeExit(uint32_t process) override;
+  Result<UniqueFd> KeptFd(uint32_t process, size_t index) override;
+  void DropKeptFd(uint32_t process, size_t index) override;
+  int ReportFd(uint32_t process) const override;
+  void SkipProcessNumbers(uint32_t last) override;
   Status ForgetProcess(uint32_t process) override;
   std::vector<uint32_t> Processes() const override;
   void Prepare() override;
@@ -51,8 +59,8 @@ class SandboxImpl : public Sandbox {
  private:
   std::optional<AgentEvent> Interpret(std::string_view bytes);
   AgentEvent Exited(const struct AgentReply& reply);
+  Status SendStart(uint32_t number, const ProcessRequest& request, int group_fd, int report_fd);
   Result<cgroups::ProcessGroup> TakeGroup(uint32_t number);
-  void Forget(uint32_t process) const;
 
   std::unique_ptr<Shell> shell_;
   bool from_pool_;

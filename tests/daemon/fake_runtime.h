@@ -46,10 +46,14 @@ class FakeSandbox final : public runtime::Sandbox {
 
   struct Started {
     oci::ProcessSpec spec;
-    UniqueFd in, out, err;  // the process's ends
+    UniqueFd in, out, err;       // the process's ends
+    std::vector<UniqueFd> kept;  // the agent's copies
+    UniqueFd report;             // closed by its exec
+    bool terminal;
   };
   std::map<uint32_t, Started> started;
-  std::vector<uint32_t> killed;
+  std::vector<uint32_t> killed, acknowledged;
+  std::vector<std::pair<uint32_t, int>> signals;
   std::set<uint32_t> busy;  // groups that cannot be removed yet
   bool sandbox_killed = false;
   bool ends_when_killed = true;
@@ -77,8 +81,12 @@ class FakeSandbox final : public runtime::Sandbox {
   }
   Result<uint32_t> StartProcess(const runtime::ProcessRequest& request) override {
     const uint32_t process = ++last_process_;
-    started[process] = Started{request.spec, Copy(request.stdin_fd), Copy(request.stdout_fd),
-                               Copy(request.stderr_fd)};
+    Result<Pipe> report = MakePipe(O_NONBLOCK);  // its other end closes here: executed
+    Started& placed = started[process];
+    placed = Started{
+        request.spec, Copy(request.stdin_fd),  Copy(request.stdout_fd), Copy(request.stderr_fd),
+        {},           std::move(report->read), request.terminal};
+    for (const int fd : request.kept) placed.kept.push_back(Copy(fd));
     return process;
   }
   const cgroups::ProcessGroup* ProcessCgroup(uint32_t) const override { return nullptr; }
@@ -86,6 +94,24 @@ class FakeSandbox final : public runtime::Sandbox {
     killed.push_back(process);
     return OkStatus();
   }
+  Status SignalLeader(uint32_t process, int signal) override {
+    signals.emplace_back(process, signal);
+    return OkStatus();
+  }
+  Status SignalTree(uint32_t process, int signal) override { return SignalLeader(process, signal); }
+  void AcknowledgeExit(uint32_t process) override { acknowledged.push_back(process); }
+  Result<UniqueFd> KeptFd(uint32_t process, size_t index) override {
+    const auto it = started.find(process);
+    if (it == started.end() || index >= it->second.kept.size())
+      return Error{.code = Code::kNotFound, .what = "nothing kept"};
+    return Duplicate(it->second.kept[index].get());
+  }
+  void DropKeptFd(uint32_t process, size_t index) override { started[process].kept[index].reset(); }
+  int ReportFd(uint32_t process) const override {
+    const auto it = started.find(process);
+    return it == started.end() ? -1 : it->second.report.get();
+  }
+  void SkipProcessNumbers(uint32_t last) override { last_process_ = std::max(last_process_, last); }
   Status ForgetProcess(uint32_t process) override {
     ++forget_attempts;
     if (busy.contains(process)) return Error{.code = Code::kBadState, .what = "still busy"};

@@ -1,72 +1,9 @@
 #include "daemon/http_server.h"
 
-#include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-#include <cstring>
-#include <thread>
-
-#include "daemon/listener.h"
-#include "tests/base/temp_dir.h"
+#include "tests/daemon/http_fixture.h"
 
 namespace hutch::daemon {
 namespace {
-
-// A server on the test's thread, a blocking client on another.
-class HttpServerTest : public testing::Test {
- protected:
-  void Serve(HttpServer::Dispatch dispatch, HttpServer::Options options,
-             const std::function<void()>& client) {
-    Result<UniqueFd> listen_fd = BindSocket(directory_ / "socket", "");
-    ASSERT_TRUE(listen_fd.has_value()) << listen_fd.error().what;
-    HttpServer server(loop_, std::move(*listen_fd), options, std::move(dispatch));
-    server_ = &server;
-    server.Start();
-    std::thread thread([&] {
-      client();
-      loop_.Stop();
-    });
-    loop_.Run();
-    thread.join();
-    server.CloseAll();
-    loop_.RunPending();
-    server_ = nullptr;
-  }
-
-  UniqueFd Connect() {
-    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    struct sockaddr_un address {};
-    address.sun_family = AF_UNIX;
-    const std::string path = directory_ / "socket";
-    std::memcpy(address.sun_path, path.data(), path.size());
-    EXPECT_EQ(
-        ::connect(fd.get(), reinterpret_cast<const struct sockaddr*>(&address), sizeof address), 0);
-    return fd;
-  }
-
-  static void Send(int fd, std::string_view text) { ASSERT_TRUE(WriteAll(fd, text).has_value()); }
-  static std::string ReadUntil(int fd, std::string_view end) {
-    std::string text;
-    char buffer[4096];
-    while (text.find(end) == std::string::npos) {
-      const ssize_t count = ::recv(fd, buffer, sizeof buffer, 0);
-      if (count <= 0) break;
-      text.append(buffer, static_cast<size_t>(count));
-    }
-    return text;
-  }
-  static std::string ReadToEnd(int fd) { return ReadUntil(fd, "no such text"); }
-
-  static Reply Text(std::string body) { return Reply{.status = 200, .body = std::move(body)}; }
-
-  TempDir directory_;
-  Loop loop_;
-  HttpServer* server_ = nullptr;
-};
-
-constexpr char kGet[] = "GET /a HTTP/1.1\r\nHost: h\r\n\r\n";
 
 TEST_F(HttpServerTest, AnswersOneRequestAfterAnotherOnOneConnection) {
   Peer peer;
@@ -246,6 +183,95 @@ TEST_F(HttpServerTest, ASlowReaderMissesProgressButNotTheResult) {
         EXPECT_LT(text.size(), 4 * kMaxStreamBacklogBytes);
         EXPECT_NE(text.find("event: result"), std::string::npos);
       });
+}
+
+TEST_F(HttpServerTest, HeadGetsTheLengthAndNoBody) {
+  Serve(
+      [](Request request, Responder responder) {
+        Reply reply = Text("12345");
+        reply.content_type = "text/plain";
+        reply.headers = {{"X-Name", "a\r\nb"}};
+        EXPECT_EQ(request.Header("x-QUESTION"), "why not");
+        responder.Send(std::move(reply));
+      },
+      {},
+      [&] {
+        const UniqueFd fd = Connect();
+        const std::string rest = " /a HTTP/1.1\r\nHost: h\r\nX-Question:  why not \r\n";
+        Send(fd.get(), "HEAD" + rest + "\r\nGET" + rest + "Connection: close\r\n\r\n");
+        const std::string text = ReadToEnd(fd.get());
+        const size_t second = text.find("HTTP/1.1", 1);
+        ASSERT_NE(second, std::string::npos);
+        EXPECT_TRUE(text.substr(0, second).ends_with("\r\n\r\n")) << text;
+        EXPECT_NE(text.find("Content-Length: 5\r\n"), std::string::npos);
+        EXPECT_NE(text.find("Content-Type: text/plain\r\nX-Name: a??b\r\n"), std::string::npos);
+        EXPECT_TRUE(text.ends_with("\r\n\r\n12345"));
+      });
+}
+
+TEST_F(HttpServerTest, EventsAreLinesOfJsonWhenAskedFor) {
+  Serve(
+      [](Request request, Responder responder) {
+        EXPECT_TRUE(request.wants_ndjson);
+        EXPECT_FALSE(request.wants_events);
+        responder.StartEvents();
+        responder.Event("output", "{\"a\":\"x\\ny\"}", "7");
+        responder.Event("end", "{ }");
+        responder.End();
+      },
+      {},
+      [&] {
+        const UniqueFd fd = Connect();
+        Send(
+            fd.get(),
+            "GET /a HTTP/1.0\r\nAccept: text/event-stream;q=0, application/x-ndjson;q=0.5\r\n\r\n");
+        const std::string text = ReadToEnd(fd.get());
+        EXPECT_NE(text.find("Content-Type: application/x-ndjson\r\n"), std::string::npos);
+        EXPECT_TRUE(
+            text.ends_with("\r\n\r\n{\"event\":\"output\",\"id\":\"7\",\"a\":\"x\\ny\"}\n"
+                           "{\"event\":\"end\"}\n"))
+            << text;
+      });
+}
+
+TEST_F(HttpServerTest, EventsCarryIdsAndStayOneLine) {
+  EXPECT_EQ(EventText(EventFormat::kServerSent, "out", "{\n\"a\": 1}", "4"),
+            "event: out\nid: 4\ndata: { \"a\": 1}\n\n");
+  EXPECT_EQ(EventText(EventFormat::kNdjson, "out", "{\n\"a\": 1}", ""),
+            "{\"event\":\"out\",\"a\": 1}\n");
+}
+
+TEST_F(HttpServerTest, ASlowReaderCongestsAndDrains) {
+  std::shared_ptr<Responder> kept;
+  size_t sent = 0;
+  int drains = 0;
+  std::function<void()> produce = [&] {
+    const std::string data = "{\"x\":\"" + std::string(50'000, 'x') + "\"}";
+    while (sent < 200 && !kept->Congested()) {
+      kept->Event("out", data);
+      ++sent;
+    }
+    if (sent == 200) return kept->End();
+    kept->OnDrained([&] {
+      ++drains;
+      produce();
+    });
+  };
+  Serve(
+      [&](Request, Responder responder) {
+        kept = std::make_shared<Responder>(std::move(responder));
+        kept->StartEvents();
+        produce();
+        EXPECT_LT(sent * 50'000, 2 * kMaxStreamBacklogBytes);
+      },
+      {},
+      [&] {
+        const UniqueFd fd = Connect();
+        Send(fd.get(), kGet);
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        EXPECT_GT(ReadUntil(fd.get(), "0\r\n\r\n").size(), 200u * 50'000);
+      });
+  EXPECT_GE(drains, 3);
 }
 
 TEST_F(HttpServerTest, StoppingClosesIdleConnectionsAndFinishesTheOthers) {

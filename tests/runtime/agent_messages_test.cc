@@ -106,7 +106,7 @@ TEST_F(Plan, NoOffsetReachesOutside) {
 TEST(Start, CrossesWholeAndOnlyWhole) {
   oci::ProcessSpec spec = DefaultSpec().process;
   spec.args = {"printf", "%s", "", "x y"};
-  auto bytes = PrintStart(9, spec, 0);
+  auto bytes = PrintStart(9, spec, {});
   ASSERT_TRUE(bytes.has_value());
   static char* table[kMaxArgs + 2];
   ChildStart start{};
@@ -125,11 +125,11 @@ TEST(Start, CrossesWholeAndOnlyWhole) {
 
 TEST(Start, RefusesWhatTheAgentCouldNotHold) {
   oci::ProcessSpec spec;
-  EXPECT_EQ(PrintStart(1, spec, 0).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(PrintStart(1, spec, {}).error().code, Code::kInvalidArgument);
   spec.args = {std::string(kMaxStartBytes, 'x')};
-  EXPECT_EQ(PrintStart(1, spec, 0).error().code, Code::kTooLarge);
+  EXPECT_EQ(PrintStart(1, spec, {}).error().code, Code::kTooLarge);
   spec.args.assign(kMaxArgs + 1, "x");
-  EXPECT_EQ(PrintStart(1, spec, 0).error().code, Code::kTooLarge);
+  EXPECT_EQ(PrintStart(1, spec, {}).error().code, Code::kTooLarge);
 }
 
 TEST(StartReport, MissingAndUnusableProgramsHaveTheirOwnCodes) {
