@@ -109,7 +109,7 @@ Status StartTransfer(Api& api, const std::string& sandbox, const CopyFields& cop
     transfer->End();
   };
   FileCall::Spec unpack{.request = std::move(asked), .stdin_fd = std::move(pipe.read)};
-  unpack.on_line = [transfer](FileCall&, FileLine line) {
+  unpack.on_line = [transfer](FileCall&, FileLine& line) {
     if (line.kind == "ok") transfer->counts = std::move(line.value);
   };
   unpack.on_end = [transfer](const Status& status) {

@@ -21,7 +21,7 @@ void AskFiles(Api& api, const std::string& sandbox, oci::Json request, Responder
   const auto shared = std::make_shared<Responder>(std::move(responder));
   const auto answer = std::make_shared<FileAnswer>();
   FileCall::Spec spec{.request = std::move(request)};
-  spec.on_line = [answer](FileCall&, FileLine line) {
+  spec.on_line = [answer](FileCall&, FileLine& line) {
     if (line.kind == "ok")
       answer->ok = std::move(line.value);
     else
@@ -43,7 +43,7 @@ void StreamFiles(Api& api, const std::string& sandbox, oci::Json request, Respon
   const auto bytes = std::make_shared<UniqueFd>(std::move(pipe->read));
   const auto sent = std::make_shared<bool>(false);
   FileCall::Spec spec{.request = std::move(request), .stdout_fd = std::move(pipe->write)};
-  spec.on_line = [shared, bytes, sent, plan = std::move(plan)](FileCall& call, FileLine line) {
+  spec.on_line = [shared, bytes, sent, plan = std::move(plan)](FileCall& call, FileLine& line) {
     if (line.kind != "ok" || std::exchange(*sent, true)) return;
     Result<StreamPlan> planned = plan(line.value);
     if (!planned) return shared->Send(planned.error()), call.Kill();
@@ -70,7 +70,7 @@ void TakeFiles(Api& api, const std::string& sandbox, oci::Json request, Responde
   const auto shared = std::make_shared<Responder>(std::move(responder));
   const auto ok = std::make_shared<oci::Json>();
   FileCall::Spec spec{.request = std::move(request), .stdin_fd = std::move(pipe->read)};
-  spec.on_line = [ok](FileCall&, FileLine line) {
+  spec.on_line = [ok](FileCall&, FileLine& line) {
     if (line.kind == "ok") *ok = std::move(line.value);
   };
   spec.on_end = [shared, ok, reply = std::move(reply)](const Status& status) {

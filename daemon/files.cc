@@ -104,7 +104,7 @@ void FileCall::TakeLines() {
       error_ = FileErrorOf(line->value);
     } else {
       answered_ = answered_ || line->kind == "ok";
-      if (spec_.on_line) spec_.on_line(*this, std::move(*line));
+      if (spec_.on_line) spec_.on_line(*this, *line);
     }
   }
   pending_.erase(0, begin);

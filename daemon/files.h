@@ -28,12 +28,12 @@ class FilesProgram {
 class FileCall : public std::enable_shared_from_this<FileCall> {
  public:
   struct Spec {
-    oci::Json request;  // with "op"
-    UniqueFd stdin_fd;  // the process's ends; not valid: /dev/null
+    oci::Json request;               // with "op"
+    UniqueFd stdin_fd = UniqueFd();  // the process's ends; not valid: /dev/null
     UniqueFd stdout_fd = UniqueFd();
     bool endless = false;  // bounds each line instead of the whole answer
     // Each line but "error", in order; before on_end. May be empty.
-    std::function<void(FileCall&, FileLine)> on_line = {};
+    std::function<void(FileCall&, FileLine&)> on_line = {};
     // Once, last: it did what was asked, or why not. Never from within Start().
     std::function<void(const Status&)> on_end = {};
   };
