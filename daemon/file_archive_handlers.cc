@@ -94,18 +94,14 @@ Status StartTransfer(Api& api, const std::string& sandbox, const CopyFields& cop
   std::string name;
   ASSIGN_OR_RETURN(Json asked, UnpackRequest(copy, &name));
   ASSIGN_OR_RETURN(Pipe pipe, MakePipe());
-  FileCall::Spec pack{
-      .request = {{"op", "pack"}, {"path", copy.from}, {"format", "tar"}, {"as", name}},
-      .stdout_fd = std::move(pipe.write)};
-  pack.on_line = [transfer, recursive = copy.recursive](FileCall& call, const FileLine& line) {
-    if (line.kind != "ok" || recursive || line.value.value("type", "") != "directory") return;
-    transfer->packed = Error{.code = Code::kIsDirectory,
-                             .what = "a directory, and \"recursive\" is not set",
-                             .field = "from"};
-    call.Kill();
-  };
+  FileCall::Spec pack{.request = {{"op", "pack"},
+                                  {"path", copy.from},
+                                  {"format", "tar"},
+                                  {"as", name},
+                                  {"recursive", copy.recursive}},
+                      .stdout_fd = std::move(pipe.write)};
   pack.on_end = [transfer](const Status& status) {
-    if (!transfer->packed) transfer->packed = status;
+    transfer->packed = status;
     transfer->End();
   };
   FileCall::Spec unpack{.request = std::move(asked), .stdin_fd = std::move(pipe.read)};

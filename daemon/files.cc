@@ -27,6 +27,7 @@ Result<Started> PlaceRequest(const oci::Json& request, UniqueFd stdin_fd) {
   if (stdin_fd.valid())
     return Error{.code = Code::kTooLarge, .what = "a request of too many bytes beside its body"};
   ASSIGN_OR_RETURN(UniqueFd file, SealedMemfd("request", text));
+  if (::lseek(file.get(), 0, SEEK_SET) != 0) return SysError(errno, "seek in a request");
   return Started{{"hutch-files", "-"}, std::move(file)};
 }
 

@@ -255,9 +255,12 @@ Result<const FormatRow*> FindFormat(const std::string& name) {
 
 Status Pack(const oci::Json& request, Io& io) {
   std::string path, format_name = "tar", as;
+  bool recursive = true;
   auto reader = Members(request);
   ReadPath(reader, "path", &path);
-  reader.String("format", &format_name).String("as", &as, kMaxPathBytes);
+  reader.String("format", &format_name)
+      .String("as", &as, kMaxPathBytes)
+      .Bool("recursive", &recursive);
   RETURN_IF_ERROR(reader.Done(oci::ObjectReader::Unknown::kRefuse));
   ASSIGN_OR_RETURN(const FormatRow* format, FindFormat(format_name));
   const UniqueFd handle(::open(path.c_str(), O_PATH | O_CLOEXEC));
@@ -267,6 +270,7 @@ Status Pack(const oci::Json& request, Io& io) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!fd.valid() || ::fstat(fd.get(), &st) != 0) return FileError(errno, "open", path);
   if (!S_ISDIR(st.st_mode)) RETURN_IF_ERROR(RequireRegular(st.st_mode, path));
+  if (!recursive) RETURN_IF_ERROR(RequireRegular(st.st_mode, path));
   UseCodeset(Codeset::kUtf8);
   Packer packer(*format, io.out);
   RETURN_IF_ERROR(io.reply.Ok({{"format", format_name}, {"type", TypeName(st.st_mode)}}));

@@ -108,7 +108,8 @@ class Walker {
       const bool was_visited = !after.empty() && name.text == first;
       RETURN_IF_ERROR(Entry(names.fd(), name, JoinPath(relative, name.text), was_visited,
                             was_visited ? rest : "", depth));
-      if (steps_ > options_.max_steps) outcome.stopped = true;
+      // Each answer gets further, however large its directory.
+      if (steps_ > options_.max_steps && outcome.last != options_.after) outcome.stopped = true;
     }
     return OkStatus();
   }

@@ -3,6 +3,7 @@ import base64
 import hashlib
 import io
 import os
+import pathlib
 import subprocess
 import tarfile
 import threading
@@ -89,7 +90,7 @@ class Files(DaemonCase):
     def test_links_lead_where_they_lead_inside(self):
         self.sh("ln -s /etc/passwd /workspace/link")
         self.assertEqual(self.get("/workspace/link")[2].decode(), self.sh("cat /etc/passwd"))
-        self.assertNotEqual(self.get("/workspace/link")[2], open("/etc/passwd", "rb").read())
+        self.assertNotEqual(self.get("/workspace/link")[2], pathlib.Path("/etc/passwd").read_bytes())
 
     def test_a_full_disk_is_told_and_leaves_nothing(self):
         small = self.sandbox(limits={"disk_bytes": 2 << 20})
@@ -160,7 +161,7 @@ class Files(DaemonCase):
         wait_until(lambda: not host_processes_of_files(), "the watcher has ended")
 
     def test_a_download_that_nobody_reads_ends_with_its_client(self):
-        self.sh("truncate -s 1T /workspace/hole")
+        self.sh("truncate -s 1099511627776 /workspace/hole")
         connection = UnixConnection(self.client.path, 30)
         connection.request("GET", f"{self.base}/files/workspace/hole")
         self.assertEqual(len(connection.getresponse().read(1000)), 1000)
@@ -181,6 +182,7 @@ class Files(DaemonCase):
         self.sh("mkdir -p /workspace/d; echo inside > /workspace/d/passwd")
         swap = "cd /workspace; while [ ! -e stop ]; do rm -rf d; ln -s /etc d; rm -f d; mkdir d; done"
         client = self.daemon.client()
+        self.addCleanup(client.close)
         thread = threading.Thread(target=lambda: client.exec(self.id, swap))
         thread.start()
         before = self.sh("cat /etc/passwd")
@@ -196,7 +198,7 @@ def host_processes_of_files():
     found = []
     for entry in os.listdir("/proc"):
         try:
-            if entry.isdigit() and open(f"/proc/{entry}/cmdline", "rb").read().startswith(b"hutch-files\0"):
+            if entry.isdigit() and pathlib.Path("/proc", entry, "cmdline").read_bytes().startswith(b"hutch-files\0"):
                 found.append(int(entry))
         except OSError:
             continue
