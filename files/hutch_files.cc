@@ -1,6 +1,6 @@
 // hutch-files: does one file request inside a sandbox, as an ordinary process of its user. Executed
 // from a sealed memfd by hutchd; argv[1] is the request's JSON, or "-" where it comes on
-// descriptor 0. See files/operations.h and docs/files-protocol.md.
+// descriptor 0. See files/operations.h.
 #include <sys/stat.h>
 
 #include <csignal>
