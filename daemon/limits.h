@@ -39,6 +39,11 @@ inline constexpr Milliseconds kRemoveRetryMax{50};
 inline constexpr Milliseconds kRemoveDeadline{10'000};  // then the sandbox is quarantined
 inline constexpr Milliseconds kQuarantineRetry{10'000};
 
+// Files: what a process inside may answer.
+inline constexpr size_t kMaxFileReplyBytes = 17 * 1024 * 1024;  // all lines; of a watch one line
+inline constexpr size_t kMaxFileRequestArgBytes = 32 * 1024;    // beyond it goes as a file
+inline constexpr size_t kMaxFileErrorBytes = 8192;              // an error's message
+
 // Commands.
 inline constexpr size_t kMaxToolsPerSandbox = 32;  // programs of ours, at once
 inline constexpr size_t kMaxCommandArgs = 4096;

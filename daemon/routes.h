@@ -13,6 +13,7 @@
 
 namespace hutch::daemon {
 
+class FilesProgram;
 class Info;
 
 // What handlers work on; all borrowed.
@@ -22,6 +23,7 @@ struct Api {
   Sandboxes& sandboxes;
   Images& images;
   Info& info;
+  FilesProgram& files;
 };
 
 struct Route {

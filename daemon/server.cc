@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "daemon/files.h"
 #include "daemon/http_server.h"
 #include "daemon/images.h"
 #include "daemon/info.h"
@@ -188,7 +189,13 @@ Status RunServer(const Config& config) {
   RETURN_IF_ERROR(sandboxes.Recover());
   Images images(loop, worker, *store, sandboxes, config.state_dir);
   Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
-  Api api{.loop = loop, .config = config, .sandboxes = sandboxes, .images = images, .info = info};
+  FilesProgram files;
+  Api api{.loop = loop,
+          .config = config,
+          .sandboxes = sandboxes,
+          .images = images,
+          .info = info,
+          .files = files};
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config));
   HttpServer server(
       loop, std::move(socket.fd), MakeOptions(config),

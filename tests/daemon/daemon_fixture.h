@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "daemon/files.h"
 #include "daemon/images.h"
 #include "daemon/info.h"
 #include "daemon/routes.h"
@@ -153,8 +154,13 @@ class DaemonTest : public testing::Test {
                         .host_cpus = 2}};
   Images images_{loop_, worker_, store_, sandboxes_, directory_.path()};
   Info info_{config_, tree_, runtime_, sandboxes_, {}};
-  Api api_{
-      .loop = loop_, .config = config_, .sandboxes = sandboxes_, .images = images_, .info = info_};
+  FilesProgram files_;
+  Api api_{.loop = loop_,
+           .config = config_,
+           .sandboxes = sandboxes_,
+           .images = images_,
+           .info = info_,
+           .files = files_};
 };
 
 }  // namespace hutch::daemon
