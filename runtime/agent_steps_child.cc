@@ -136,9 +136,13 @@ int DoAllMounts(AgentState& s) noexcept {
   return rootfs::DoMounts(context, &s.failed_mount);
 }
 
-// Nothing of the host's stays open: connection, listening socket and the standard three (which are
-// /dev/null).
-int SealFds(AgentState&) noexcept { return -sys::CloseRange(kFirstFreeFd, ~0u, 0); }
+// Nothing of the host's stays open: connection, listening socket, the standard three (which are
+// /dev/null), and the sandbox's own scratch.
+int SealFds(AgentState& s) noexcept {
+  const int scratch = s.plan_fds[kPlanScratchFd];
+  if (scratch != kScratchFd && ::dup3(scratch, kScratchFd, O_CLOEXEC) != kScratchFd) return errno;
+  return -sys::CloseRange(kFirstFreeFd, ~0u, 0);
+}
 
 int SetNoNewPrivileges(AgentState& s) noexcept {
   if ((s.plan.message->flags & kPlanNoNewPrivileges) == 0) return 0;

@@ -104,6 +104,7 @@ Status RequestClone(Shell& s) {
 // The cgroup, not the pid: whatever the sandbox started goes with it.
 Status KillAll(Shell& s) {
   s.scratch.reset();
+  s.scratch_view.fd.reset();
   s.conn.reset();
   return s.has_cgroups ? s.group.Kill() : OkStatus();
 }
@@ -167,6 +168,8 @@ Status SendPlan(Creation& c) {
   const std::string_view bytes(c.plan);
   RETURN_IF_ERROR(SendMessage(s.conn.get(), {&bytes, 1}, fds));
   c.root.reset();
+  ASSIGN_OR_RETURN(s.scratch_view.fd, Duplicate(s.scratch->mount_fd()));
+  s.scratch_view.roots = rootfs::TrackedRoots(c.mounts, kUpperName);
   s.scratch.reset();  // the agent has it now
   s.userns.reset();
   return OkStatus();

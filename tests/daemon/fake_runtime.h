@@ -58,9 +58,12 @@ class FakeSandbox final : public runtime::Sandbox {
   bool sandbox_killed = false;
   bool ends_when_killed = true;
   int forget_attempts = 0;
+  runtime::ScratchView scratch_view;
 
   // --- runtime::Sandbox
   const std::string& id() const override { return id_; }
+  const runtime::ScratchView& scratch() const override { return scratch_view; }
+  int skeleton_fd() const override { return -1; }
   uint32_t host_id_start() const override { return host_ids; }
   pid_t pid() const override { return 4711; }
   bool from_pool() const override { return true; }
