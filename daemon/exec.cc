@@ -42,11 +42,14 @@ SandboxCounters ReadCounters(const runtime::Sandbox& sandbox) {
   return SandboxCounters{.oom_kills = events.oom_kills, .pids_limit_hits = events.pids_limit_hits};
 }
 
-Exec::Exec(ExecPlace& place, const ExecFields& fields, Done done)
+Exec::Exec(ExecPlace& place, ExecFields fields, oci::ProcessSpec spec, Done done)
     : place_(place),
       done_(std::move(done)),
       out_(fields.max_output_bytes),
-      err_(fields.max_output_bytes) {}
+      err_(fields.max_output_bytes),
+      spec_(std::move(spec)),
+      timeout_seconds_(fields.timeout_seconds),
+      stdin_bytes_(std::move(fields.stdin_bytes)) {}
 
 Status Exec::OpenPipes(const oci::User& user, Pipe* in, Pipe* out, Pipe* err) {
   const uint32_t host_id_start = place_.sandbox.host_id_start();
@@ -61,27 +64,43 @@ Status Exec::OpenPipes(const oci::User& user, Pipe* in, Pipe* out, Pipe* err) {
   return SetNonBlocking(in->write.get());
 }
 
+std::shared_ptr<Exec> Exec::Make(ExecPlace& place, ExecFields fields, oci::ProcessSpec spec,
+                                 Done done) {
+  return std::shared_ptr<Exec>(
+      new Exec(place, std::move(fields), std::move(spec), std::move(done)));
+}
+
 Result<std::shared_ptr<Exec>> Exec::Start(ExecPlace& place, ExecFields fields,
                                           oci::ProcessSpec spec, Done done) {
-  const std::shared_ptr<Exec> exec(new Exec(place, fields, std::move(done)));
-  exec->stdin_bytes_ = std::move(fields.stdin_bytes);
+  std::shared_ptr<Exec> exec = Make(place, std::move(fields), std::move(spec), std::move(done));
+  RETURN_IF_ERROR(exec->Launch());
+  return exec;
+}
+
+Status Exec::Launch() {
   Pipe in, out, err;
-  RETURN_IF_ERROR(exec->OpenPipes(spec.user, &in, &out, &err));
-  runtime::ProcessRequest request{.spec = std::move(spec),
+  RETURN_IF_ERROR(OpenPipes(spec_.user, &in, &out, &err));
+  runtime::ProcessRequest request{.spec = std::move(spec_),
                                   .stdin_fd = in.read.get(),
                                   .stdout_fd = out.write.get(),
                                   .stderr_fd = err.write.get()};
-  exec->before_ = place.counters;
-  exec->start_ = Loop::Now();
-  ASSIGN_OR_RETURN(exec->process_, place.sandbox.StartProcess(request));
-  exec->out_.fd = std::move(out.read);
-  exec->err_.fd = std::move(err.read);
-  exec->stdin_fd_ = std::move(in.write);
-  exec->WatchOutput(exec->out_);
-  exec->WatchOutput(exec->err_);
-  exec->WatchDeadline(fields.timeout_seconds);
-  if (exec->stdin_fd_.valid()) exec->FeedStdin();
-  return exec;
+  before_ = place_.counters;
+  start_ = Loop::Now();
+  ASSIGN_OR_RETURN(process_, place_.sandbox.StartProcess(request));
+  out_.fd = std::move(out.read);
+  err_.fd = std::move(err.read);
+  stdin_fd_ = std::move(in.write);
+  WatchOutput(out_);
+  WatchOutput(err_);
+  WatchDeadline(timeout_seconds_);
+  if (stdin_fd_.valid()) FeedStdin();
+  return OkStatus();
+}
+
+void Exec::Fail(Error error) {
+  timer_.Cancel();
+  const Done done = std::exchange(done_, nullptr);
+  if (done) done(std::move(error));
 }
 
 void Exec::WatchOutput(Stream& stream) {
@@ -160,6 +179,8 @@ void Exec::TimeOut() {
 void Exec::Kill() {
   if (answered() || facts_.timed_out || facts_.kill_asked) return;
   facts_.kill_asked = true;
+  if (process_ == 0)
+    return Fail(Error{.code = Code::kUnavailable, .what = "it was killed before it started"});
   SendKill();
 }
 
@@ -179,13 +200,9 @@ void Exec::OnEvent(const runtime::AgentEvent& event) {
   switch (event.kind) {
     case runtime::AgentEvent::Kind::kExited:
       return Exited(event);
-    case runtime::AgentEvent::Kind::kStartFailed: {
-      timer_.Cancel();
-      Error error = event.error.value_or(
-          Error{.code = Code::kInternal, .what = "the command could not be started"});
-      const Done done = std::exchange(done_, nullptr);
-      return done(std::move(error));
-    }
+    case runtime::AgentEvent::Kind::kStartFailed:
+      return Fail(event.error.value_or(
+          Error{.code = Code::kInternal, .what = "the command could not be started"}));
     default:
       return;
   }
@@ -233,6 +250,7 @@ void Exec::ReadStats(const runtime::AgentEvent& event, ExecResult* result) {
 void Exec::SandboxEnded() {
   if (answered()) return;
   facts_.sandbox_ended = true;
+  if (process_ == 0) return Fail(Error{.code = Code::kBadState, .what = "the sandbox ended"});
   runtime::AgentEvent event{.kind = runtime::AgentEvent::Kind::kExited, .process = process_};
   event.wait_status = SIGKILL;
   Exited(event);
@@ -246,8 +264,15 @@ void Exec::Finish(ExecResult result) {
   result.process = process_;
   result.out = out_.buffer.Take();
   result.err = err_.buffer.Take();
-  const Done done = std::exchange(done_, nullptr);
-  done(std::move(result));
+  Done done = std::exchange(done_, nullptr);
+  const auto before = std::exchange(files_before_, nullptr);
+  if (before == nullptr || place_.tracker == nullptr) return done(std::move(result));
+  const auto shared = std::make_shared<ExecResult>(std::move(result));
+  place_.tracker->End(before, place_.others(process_),
+                      [shared, done = std::move(done)](std::optional<rootfs::ChangeSet> files) {
+                        shared->files = std::move(files);
+                        done(std::move(*shared));
+                      });
 }
 
 std::vector<UniqueFd> Exec::TakePipes() {

@@ -12,6 +12,7 @@
 #include "base/unique_fd.h"
 #include "cgroups/tree.h"
 #include "daemon/exec_request.h"
+#include "daemon/file_tracker.h"
 #include "daemon/loop.h"
 #include "daemon/running.h"
 #include "runtime/sandbox.h"
@@ -31,6 +32,9 @@ struct ExecPlace {
   runtime::Sandbox& sandbox;
   cgroups::Mode mode;
   SandboxCounters counters;  // as last read
+  FileTracker* tracker = nullptr;
+  // Whether anything but this process, whose leader has ended, may still write.
+  std::function<Others(uint32_t process)> others = {};
 };
 SandboxCounters ReadCounters(const runtime::Sandbox& sandbox);
 
@@ -43,6 +47,15 @@ class Exec final : public Running, public std::enable_shared_from_this<Exec> {
   // Sandbox::StartProcess, or kKernel for a pipe.
   static Result<std::shared_ptr<Exec>> Start(ExecPlace& place, ExecFields fields,
                                              oci::ProcessSpec spec, Done done);
+
+  // The same in two steps: Launch() starts the process and is called once. Killed before it, the
+  // command is answered with kUnavailable.
+  static std::shared_ptr<Exec> Make(ExecPlace& place, ExecFields fields, oci::ProcessSpec spec,
+                                    Done done);
+  Status Launch();
+  void Fail(Error error);  // answers, unless that has been done
+  // How the files were before; before Launch().
+  void SetFilesBefore(FileTracker::SnapshotPointer before) { files_before_ = std::move(before); }
 
   uint32_t process() const { return process_; }
   bool answered() const { return done_ == nullptr; }
@@ -61,7 +74,7 @@ class Exec final : public Running, public std::enable_shared_from_this<Exec> {
     Watch watch;  // before fd goes
   };
 
-  Exec(ExecPlace& place, const ExecFields& fields, Done done);
+  Exec(ExecPlace& place, ExecFields fields, oci::ProcessSpec spec, Done done);
   Status OpenPipes(const oci::User& user, Pipe* in, Pipe* out, Pipe* err);
   void WatchOutput(Stream& stream);
   void WatchDeadline(double timeout_seconds);
@@ -76,6 +89,9 @@ class Exec final : public Running, public std::enable_shared_from_this<Exec> {
   ExecPlace& place_;
   Done done_;
   Stream out_, err_;
+  oci::ProcessSpec spec_;  // until Launch()
+  double timeout_seconds_;
+  FileTracker::SnapshotPointer files_before_;
   std::string stdin_bytes_;
   size_t stdin_done_ = 0;
   UniqueFd stdin_fd_;

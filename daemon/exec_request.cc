@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/text.h"
 #include "daemon/limits.h"
 
 namespace hutch::daemon {
@@ -74,7 +75,8 @@ Result<ExecFields> ParseExecFields(const oci::Json& json, const Config& config) 
       .String("user", &fields.user, 256);
   ParseStdin(reader, &fields);
   reader.Number("timeout_seconds", &fields.timeout_seconds, 0, 1e9)
-      .Uint("max_output_bytes", &fields.max_output_bytes, 0, uint64_t{1} << 40);
+      .Uint("max_output_bytes", &fields.max_output_bytes, 0, uint64_t{1} << 40)
+      .Bool("track_files", &fields.track_files);
   RETURN_IF_ERROR(reader.Done(ObjectReader::Unknown::kRefuse));
   RETURN_IF_ERROR(CheckEnv(fields.env, "env"));
   RETURN_IF_ERROR(CheckWorkdir(fields.workdir, "workdir"));
@@ -112,6 +114,21 @@ Cause DecideCause(const EndFacts& facts) {
   return Cause::kSignaled;
 }
 
+oci::Json FilesJson(const std::optional<rootfs::ChangeSet>& files) {
+  if (!files) return nullptr;
+  oci::Json list = oci::Json::array();
+  for (const rootfs::FileChange& change : files->changes) {
+    const bool text = IsUtf8(change.path);
+    oci::Json entry = {{"path", text ? change.path : Base64Encode(change.path)},
+                       {"action", rootfs::ChangeActionName(change.action)},
+                       {"size_bytes", change.size_bytes},
+                       {"type", rootfs::FileKindName(change.kind)}};
+    if (!text) entry["path_encoding"] = "base64";
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
 oci::Json ExecJson(ExecResult result) {
   const EndFacts& facts = result.facts;
   oci::Json json;
@@ -136,6 +153,8 @@ oci::Json ExecJson(ExecResult result) {
   json["usage"] = {{"memory_peak_bytes", result.usage.memory_peak_bytes},
                    {"cpu_user_ms", result.usage.cpu_user_ms},
                    {"cpu_system_ms", result.usage.cpu_system_ms}};
+  json["files_changed"] = FilesJson(result.files);
+  json["files_changed_truncated"] = result.files && !result.files->complete;
   json["process_id"] = "p" + std::to_string(result.process);
   return json;
 }

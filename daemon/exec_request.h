@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "daemon/create_request.h"
 #include "daemon/output_buffer.h"
 #include "oci/json.h"
+#include "rootfs/changes.h"
 
 namespace hutch::daemon {
 
@@ -21,6 +23,7 @@ struct ExecFields {
   std::string stdin_bytes;
   double timeout_seconds = 0;  // 0: none
   uint64_t max_output_bytes = 0;
+  bool track_files = true;
 };
 
 Result<ExecFields> ParseExecFields(const oci::Json& json, const Config& config);
@@ -51,6 +54,7 @@ struct ExecResult {
   bool pids_limit_hit = false;
   Usage usage;
   uint32_t process = 0;
+  std::optional<rootfs::ChangeSet> files;  // nothing: not tracked, or it could not be told
 };
 oci::Json ExecJson(ExecResult result);
 

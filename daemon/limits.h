@@ -48,6 +48,13 @@ inline constexpr Milliseconds kKillDeadline{
     10'000};  // a killed command that has not ended is answered anyway
 inline constexpr Milliseconds kForgetRetry{1'000};  // backstop for groups with leftover children
 
+// Files that commands change.
+inline constexpr size_t kMaxFilesChanged = 1000;     // listed in one answer
+inline constexpr size_t kMaxInlineWalkFiles = 2000;  // walked on the loop's thread
+inline constexpr size_t kMaxKeptSnapshotBytes =
+    64 * 1024 *
+    1024;  // between commands, of all sandboxes together; beyond it they are walked twice
+
 // Users of images.
 inline constexpr size_t kMaxPasswdBytes = 1024 * 1024;
 inline constexpr size_t kCachedImageUsers = 32;

@@ -175,6 +175,7 @@ void Sandboxes::TakeUp(runtime::Recovered recovered) {
   placed.moments.state = SandboxState::kRunning;
   placed.commands = std::make_unique<Commands>(parts_.loop, *placed.sandbox, parts_.mode);
   placed.commands->TakeUp();
+  IgnoreError(TrackFiles(placed), "commands then do not tell which files they changed");
   StartTimers(placed);
   Log(LogLevel::kInfo, "sandbox taken up", {{"sandbox", id}});
 }

@@ -56,6 +56,7 @@ class Sandboxes {
     cgroups::Mode mode;
     uint64_t host_memory_bytes;
     uint32_t host_cpus;
+    Worker* walker = nullptr;  // for large looks at files; without it none are tracked
   };
   using Created = std::function<void(Result<SandboxEntry*>)>;
   using Removed = std::function<void(const Status&)>;
@@ -113,6 +114,7 @@ class Sandboxes {
   void OnAgentEvent(SandboxEntry& entry, const runtime::AgentEvent& event);
   void BecomeReady(SandboxEntry& entry);
   void FailCreation(SandboxEntry& entry, Error error);
+  Status TrackFiles(SandboxEntry& entry);
   void StartTimers(SandboxEntry& entry);
   void ArmIdleTimer(SandboxEntry& entry);
   void TakeUp(runtime::Recovered recovered);
@@ -132,6 +134,7 @@ class Sandboxes {
   SandboxEntry* Living(const std::string& id);
 
   Parts parts_;
+  SnapshotBudget snapshot_budget_;                               // outlives the trackers in living_
   std::map<std::string, std::unique_ptr<SandboxEntry>> living_;  // being removed included
   std::map<std::string, std::string> ids_by_name_;
   std::vector<std::unique_ptr<SandboxEntry>>

@@ -23,6 +23,7 @@ namespace hutch::daemon {
 namespace {
 
 constexpr size_t kWorkerThreads = 2;
+constexpr size_t kWalkerThreads = 1;
 constexpr Milliseconds kStopPoll{20};
 constexpr Milliseconds kAfterKill{2'000};  // for killed commands to be answered
 
@@ -184,7 +185,10 @@ Status RunServer(const Config& config) {
               "of builds the last daemon did not finish; their next one makes its own");
 
   Worker worker(kWorkerThreads);  // the first threads
-  Sandboxes sandboxes(MakeParts(loop, config, *runtime, *store, tree.mode()));
+  Worker walker(kWalkerThreads);  // of its own: a command's answer must not wait for an import
+  Sandboxes::Parts parts = MakeParts(loop, config, *runtime, *store, tree.mode());
+  parts.walker = &walker;
+  Sandboxes sandboxes(parts);
   RETURN_IF_ERROR(sandboxes.Recover());
   Images images(loop, worker, *store, sandboxes, config.state_dir);
   Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
