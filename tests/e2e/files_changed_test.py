@@ -53,6 +53,7 @@ class AfterARestart(unittest.TestCase):
                client.create(image="busybox", rootfs={"readonly": False}, user="root")["id"]]
         client.exec(ids[0], "echo 1 > kept")
         client.close()
+        daemon.kill()
         daemon.start()
         client = daemon.client()
         self.addCleanup(client.close)
