@@ -230,6 +230,7 @@ Status HttpParser::FillRequest() {
   if (target.empty() || target[0] != '/') return Malformed("the request target must be a path");
   const size_t question = target.find('?');
   request_.path = target.substr(0, question);
+  request_.wants_lines = HasToken(fields, http::field::accept, "application/x-ndjson");
   request_.wants_events = HasToken(fields, http::field::accept, "text/event-stream");
   return ParseQuery(question == std::string_view::npos ? "" : target.substr(question + 1),
                     &request_.query);

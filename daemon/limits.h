@@ -55,6 +55,13 @@ inline constexpr size_t kMaxKeptSnapshotBytes =
     64 * 1024 *
     1024;  // between commands, of all sandboxes together; beyond it they are walked twice
 
+// The audit log.
+inline constexpr size_t kMaxAuditQueue = 8192;             // entries not written yet
+inline constexpr size_t kMaxAuditPage = 1000;              // entries of one answer
+inline constexpr size_t kMaxAuditCommandBytes = 4096;      // kept of a command's arguments
+inline constexpr size_t kMaxAuditContentBytes = 2048;      // kept of a stream, where asked for
+inline constexpr size_t kMaxAuditDetailBytes = 16 * 1024;  // of one entry
+
 // Users of images.
 inline constexpr size_t kMaxPasswdBytes = 1024 * 1024;
 inline constexpr size_t kCachedImageUsers = 32;

@@ -27,6 +27,7 @@ struct Request {
   std::vector<std::pair<std::string, std::string>> query;
   std::vector<std::string> parameters;  // values of the pattern's {names}, decoded, in order
   bool wants_events = false;            // Accept: text/event-stream
+  bool wants_lines = false;             // Accept: application/x-ndjson
   std::string body;
   oci::Json json;  // the body parsed, for routes that take one
   Peer peer;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/audit.h"
 #include "daemon/config.h"
 #include "daemon/images.h"
 #include "daemon/message.h"
@@ -22,6 +23,8 @@ struct Api {
   Sandboxes& sandboxes;
   Images& images;
   Info& info;
+  Audit& audit;
+  Worker& worker;
 };
 
 enum class Body { kNone, kJson };

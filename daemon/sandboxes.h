@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "cgroups/tree.h"
+#include "daemon/audit.h"
 #include "daemon/commands.h"
 #include "daemon/config.h"
 #include "daemon/image_users.h"
@@ -34,6 +35,7 @@ struct SandboxEntry {
   bool ending = false;
   bool init_ended = false;
   bool quarantined = false;
+  Peer ended_by;  // who asked for it; pid 0: nobody did
   SteadyTime removal_begun;
   Milliseconds removal_pause{0};
   std::optional<Error> error;  // why it could not be made, or not be removed
@@ -56,6 +58,7 @@ class Sandboxes {
     cgroups::Mode mode;
     uint64_t host_memory_bytes;
     uint32_t host_cpus;
+    Audit* audit = nullptr;    // without it ends are not recorded
     Worker* walker = nullptr;  // for large looks at files; without it none are tracked
   };
   using Created = std::function<void(Result<SandboxEntry*>)>;

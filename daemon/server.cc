@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "daemon/audit.h"
 #include "daemon/http_server.h"
 #include "daemon/images.h"
 #include "daemon/info.h"
@@ -184,15 +185,26 @@ Status RunServer(const Config& config) {
   IgnoreError(RemoveTree(config.state_dir + "/build"),
               "of builds the last daemon did not finish; their next one makes its own");
 
+  Audit audit = config.audit == "on" ? Audit({.path = config.state_dir + "/audit.db",
+                                              .retention_days = config.audit_retention_days,
+                                              .max_bytes = config.audit_max_bytes})
+                                     : Audit();
   Worker worker(kWorkerThreads);  // the first threads
   Worker walker(kWalkerThreads);  // of its own: a command's answer must not wait for an import
   Sandboxes::Parts parts = MakeParts(loop, config, *runtime, *store, tree.mode());
   parts.walker = &walker;
+  parts.audit = &audit;
   Sandboxes sandboxes(parts);
   RETURN_IF_ERROR(sandboxes.Recover());
   Images images(loop, worker, *store, sandboxes, config.state_dir);
   Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
-  Api api{.loop = loop, .config = config, .sandboxes = sandboxes, .images = images, .info = info};
+  Api api{.loop = loop,
+          .config = config,
+          .sandboxes = sandboxes,
+          .images = images,
+          .info = info,
+          .audit = audit,
+          .worker = walker};
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config));
   HttpServer server(loop, std::move(socket.fd), MakeOptions(config),
                     [&api](Request request, Responder responder) {
@@ -209,6 +221,8 @@ Status RunServer(const Config& config) {
   sandboxes.Start();
   server.Start();
   LogStart(config, tree);
+  audit.Record({.kind = AuditKind::kDaemonStarted,
+                .detail = {{"version", HUTCH_VERSION}, {"sandboxes", sandboxes.List().size()}}});
   const Status notified = NotifySystemd("READY=1");
   if (!notified.has_value())
     Log(LogLevel::kWarning, "cannot notify systemd", {{"error", notified.error().ToString()}});
@@ -217,11 +231,15 @@ Status RunServer(const Config& config) {
 
   if (!socket.passed && ::unlink(config.socket.c_str()) != 0)
     Log(LogLevel::kWarning, "cannot remove the socket", {{"error", ErrnoName(errno)}});
+  audit.Record({.kind = AuditKind::kDaemonStopped});
   server.CloseAll();
   loop.RunPending();
   // An image job cannot be stopped in the middle; the store sweeps half-made layers at the next
   // start.
-  if (!worker.idle()) std::_Exit(EXIT_SUCCESS);
+  if (!worker.idle()) {
+    audit.Flush();
+    std::_Exit(EXIT_SUCCESS);
+  }
   return OkStatus();
 }
 

@@ -115,8 +115,14 @@ class DaemonTest : public testing::Test {
                         .host_cpus = 2}};
   Images images_{loop_, worker_, store_, sandboxes_, directory_.path()};
   Info info_{config_, tree_, runtime_, sandboxes_, {}};
-  Api api_{
-      .loop = loop_, .config = config_, .sandboxes = sandboxes_, .images = images_, .info = info_};
+  Audit audit_;
+  Api api_{.loop = loop_,
+           .config = config_,
+           .sandboxes = sandboxes_,
+           .images = images_,
+           .info = info_,
+           .audit = audit_,
+           .worker = worker_};
 };
 
 }  // namespace hutch::daemon
