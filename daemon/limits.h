@@ -51,11 +51,8 @@ inline constexpr Milliseconds kForgetRetry{1'000};  // backstop for groups with 
 // Files that commands change.
 inline constexpr size_t kMaxFilesChanged = 1000;     // listed in one answer
 inline constexpr size_t kMaxInlineWalkFiles = 2000;  // walked on the loop's thread
-inline constexpr size_t kMaxKeptSnapshotBytes =
-    64 * 1024 *
-    1024;  // between commands, of all sandboxes together; beyond it they are walked twice
-
-// The audit log.
+// Remembered between commands, of all sandboxes together; beyond it a walk is repeated.
+inline constexpr size_t kMaxKeptSnapshotBytes = 64 * 1024 * 1024;
 inline constexpr size_t kMaxAuditQueue = 8192;             // entries not written yet
 inline constexpr size_t kMaxAuditPage = 1000;              // entries of one answer
 inline constexpr size_t kMaxAuditCommandBytes = 4096;      // kept of a command's arguments

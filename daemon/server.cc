@@ -158,6 +158,13 @@ HttpServer::Options MakeOptions(const Config& config) {
                              .log_requests = config.log_level == "debug"};
 }
 
+Audit StartAudit(const Config& config) {
+  if (config.audit != "on") return Audit();
+  return Audit({.path = config.state_dir + "/audit.db",
+                .retention_days = config.audit_retention_days,
+                .max_bytes = config.audit_max_bytes});
+}
+
 void LogStart(const Config& config, const cgroups::Tree& tree) {
   Log(LogLevel::kInfo, "hutchd is ready",
       {{"version", HUTCH_VERSION},
@@ -185,10 +192,7 @@ Status RunServer(const Config& config) {
   IgnoreError(RemoveTree(config.state_dir + "/build"),
               "of builds the last daemon did not finish; their next one makes its own");
 
-  Audit audit = config.audit == "on" ? Audit({.path = config.state_dir + "/audit.db",
-                                              .retention_days = config.audit_retention_days,
-                                              .max_bytes = config.audit_max_bytes})
-                                     : Audit();
+  Audit audit = StartAudit(config);
   Worker worker(kWorkerThreads);  // the first threads
   Worker walker(kWalkerThreads);  // of its own: a command's answer must not wait for an import
   Sandboxes::Parts parts = MakeParts(loop, config, *runtime, *store, tree.mode());
