@@ -46,6 +46,10 @@ void HandleImportImage(Api& api, Request request, Responder responder);
 void HandleBuildImage(Api& api, Request request, Responder responder);
 void HandleDeleteImage(Api& api, Request request, Responder responder);
 
+oci::Json AuditStateJson(const Audit& audit);  // for GET /v1/info
+void HandleAudit(Api& api, Request request, Responder responder);
+void HandleSandboxAudit(Api& api, Request request, Responder responder);
+
 void HandleHealth(Api& api, Request request, Responder responder);
 void HandleInfo(Api& api, Request request, Responder responder);
 void HandleOpenApi(Api& api, Request request, Responder responder);

@@ -69,6 +69,16 @@ inline constexpr size_t kMaxPendingStdinBytes = 1024 * 1024;  // accepted and no
 inline constexpr uint64_t kMaxWaitSeconds = 3600;             // of one call that waits
 inline constexpr Milliseconds kHeartbeat{15'000};  // between events while nothing happens
 inline constexpr size_t kMaxFollowers = 64;        // of one process's output at once
+// Files that commands change.
+inline constexpr size_t kMaxFilesChanged = 1000;     // listed in one answer
+inline constexpr size_t kMaxInlineWalkFiles = 2000;  // walked on the loop's thread
+// Remembered between commands, of all sandboxes together; beyond it a walk is repeated.
+inline constexpr size_t kMaxKeptSnapshotBytes = 64 * 1024 * 1024;
+inline constexpr size_t kMaxAuditQueue = 8192;             // entries not written yet
+inline constexpr size_t kMaxAuditPage = 1000;              // entries of one answer
+inline constexpr size_t kMaxAuditCommandBytes = 4096;      // kept of a command's arguments
+inline constexpr size_t kMaxAuditContentBytes = 2048;      // kept of a stream, where asked for
+inline constexpr size_t kMaxAuditDetailBytes = 16 * 1024;  // of one entry
 
 // Users of images.
 inline constexpr size_t kMaxPasswdBytes = 1024 * 1024;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/audit.h"
 #include "daemon/config.h"
 #include "daemon/images.h"
 #include "daemon/message.h"
@@ -24,6 +25,8 @@ struct Api {
   Images& images;
   Info& info;
   FilesProgram& files;
+  Audit& audit;
+  Worker& worker;
 };
 
 struct Route {

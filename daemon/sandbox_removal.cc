@@ -40,6 +40,12 @@ void Sandboxes::End(SandboxEntry& entry, StopCause cause) {
   if (!killed.has_value())
     Log(LogLevel::kError, "cannot kill a sandbox",
         {{"sandbox", entry.facts.id}, {"error", killed.error().ToString()}});
+  if (parts_.audit != nullptr && entry.commands != nullptr)
+    parts_.audit->Record({.kind = AuditKind::kSandboxEnded,
+                          .sandbox = entry.facts.id,
+                          .name = entry.facts.fields.name,
+                          .caller = entry.ended_by,
+                          .detail = {{"cause", StopCauseName(cause)}}});
   const bool expected = cause == StopCause::kDeleted || entry.commands == nullptr;
   Log(expected ? LogLevel::kDebug : LogLevel::kInfo, "sandbox ends",
       {{"sandbox", entry.facts.id}, {"cause", StopCauseName(cause)}});
@@ -197,6 +203,7 @@ void Sandboxes::TakeUp(runtime::Recovered recovered) {
     Log(LogLevel::kWarning, "the numbers in a sandbox's /proc stand still", {{"sandbox", id}});
   RefreshNumbers(placed);
   ScheduleNumbers();
+  IgnoreError(TrackFiles(placed), "commands then do not tell which files they changed");
   StartTimers(placed);
   Log(LogLevel::kInfo, "sandbox taken up", {{"sandbox", id}});
 }

@@ -288,6 +288,7 @@ void Sandboxes::BecomeReady(SandboxEntry& entry) {
   entry.moments.state = SandboxState::kRunning;
   entry.commands = std::make_unique<Commands>(parts_.loop, *entry.sandbox, parts_.mode);
   OpenNumbers(entry);
+  IgnoreError(TrackFiles(entry), "commands then do not tell which files they changed");
   StartTimers(entry);
   Log(LogLevel::kDebug, "sandbox made",
       {{"sandbox", entry.facts.id}, {"image", entry.facts.image_reference}});
@@ -296,6 +297,30 @@ void Sandboxes::BecomeReady(SandboxEntry& entry) {
   WriteFirstNumbers(entry);  // behind the answer, before the loop can take a command
   SchedulePrepare(entry.facts.id);
   ScheduleRefill();
+}
+
+// Commands run without it, too: they only cannot tell which files they changed.
+Status Sandboxes::TrackFiles(SandboxEntry& entry) {
+  const runtime::ScratchView& scratch = entry.sandbox->scratch();
+  if (parts_.walker == nullptr || !scratch.fd.valid()) return OkStatus();
+  FileTracker::Parts parts{.loop = parts_.loop,
+                           .worker = *parts_.walker,
+                           .budget = snapshot_budget_,
+                           .scratch = UniqueFd(),
+                           .roots = scratch.roots,
+                           .layers = {}};
+  ASSIGN_OR_RETURN(parts.scratch, Duplicate(scratch.fd.get()));
+  if (!entry.facts.fields.readonly_root) {
+    ASSIGN_OR_RETURN(const rootfs::Image image, parts_.store.Resolve(entry.facts.image_id));
+    for (const std::string& diff_id : image.diff_ids) {
+      ASSIGN_OR_RETURN(UniqueFd layer, parts_.store.OpenLayer(diff_id));
+      parts.layers.push_back(std::move(layer));
+    }
+    ASSIGN_OR_RETURN(UniqueFd skeleton, Duplicate(entry.sandbox->skeleton_fd()));
+    parts.layers.push_back(std::move(skeleton));
+  }
+  entry.commands->TrackFiles(std::make_unique<FileTracker>(std::move(parts)));
+  return OkStatus();
 }
 
 void Sandboxes::FailCreation(SandboxEntry& entry, Error error) {

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "cgroups/tree.h"
+#include "daemon/audit.h"
 #include "daemon/commands.h"
 #include "daemon/config.h"
 #include "daemon/cpu_turns.h"
@@ -38,6 +39,7 @@ struct SandboxEntry {
   bool ending = false;
   bool init_ended = false;
   bool quarantined = false;
+  Peer ended_by;  // who asked for it; pid 0: nobody did
   SteadyTime removal_begun;
   Milliseconds removal_pause{0};
   std::optional<Error> error;  // why it could not be made, or not be removed
@@ -60,6 +62,8 @@ class Sandboxes {
     cgroups::Mode mode;
     uint64_t host_memory_bytes;
     uint32_t host_cpus;
+    Audit* audit = nullptr;    // without it ends are not recorded
+    Worker* walker = nullptr;  // for large looks at files; without it none are tracked
   };
   using Created = std::function<void(Result<SandboxEntry*>)>;
   using Removed = std::function<void(const Status&)>;
@@ -124,6 +128,7 @@ class Sandboxes {
   void OnAgentEvent(SandboxEntry& entry, const runtime::AgentEvent& event);
   void BecomeReady(SandboxEntry& entry);
   void FailCreation(SandboxEntry& entry, Error error);
+  Status TrackFiles(SandboxEntry& entry);
   void StartTimers(SandboxEntry& entry);
   void ArmIdleTimer(SandboxEntry& entry);
   void TakeUp(runtime::Recovered recovered);
@@ -152,6 +157,7 @@ class Sandboxes {
   void SweepProcessDirectories();
 
   Parts parts_;
+  SnapshotBudget snapshot_budget_;                               // outlives the trackers in living_
   std::map<std::string, std::unique_ptr<SandboxEntry>> living_;  // being removed included
   std::map<std::string, std::string> ids_by_name_;
   std::vector<std::unique_ptr<SandboxEntry>>

@@ -25,7 +25,7 @@ inline constexpr size_t kMaxNotes = 16;
 inline constexpr size_t kMaxKeptFds = 3;  // that the agent keeps for one process
 // The agent's descriptor of the directory of /proc's live files: hutchd takes it again with
 // pidfd_getfd(2) after a restart.
-inline constexpr int kProcFilesFd = 6;
+inline constexpr int kProcFilesFd = 7;
 inline constexpr size_t kCpuMaskWords = 16;  // 1024 CPUs
 
 enum class AgentMessage : uint16_t {

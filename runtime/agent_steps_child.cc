@@ -159,18 +159,21 @@ int SetClock(AgentState& s) noexcept {
 
 // Moves what outlives the plan to fixed numbers; the plan's own descriptors may sit there.
 int KeepDescriptors(AgentState& s, const int* pins) noexcept {
-  if ((s.plan.message->flags & kPlanLiveProc) == 0) return 0;
-  int kept[1 + rootfs::kMaxPins];
-  kept[0] = sys::Openat2(s.plan_fds[kPlanScratchFd], rootfs::kProcFilesDirectory,
-                         O_PATH | O_DIRECTORY, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
-  if (kept[0] < 0) return -kept[0];
-  for (size_t i = 0; i < rootfs::kMaxPins; ++i) kept[1 + i] = pins[i];
-  for (int& fd : kept)
-    if (fd = ::fcntl(fd, F_DUPFD_CLOEXEC, 64); fd < 0) return errno;
-  for (const int fd : kept) {
-    if (::dup3(fd, kFirstFreeFd + static_cast<int>(s.kept_count), O_CLOEXEC) < 0) return errno;
-    ++s.kept_count;
+  int kept[2 + rootfs::kMaxPins];
+  size_t count = 0;
+  kept[count++] = s.plan_fds[kPlanScratchFd];
+  if ((s.plan.message->flags & kPlanLiveProc) != 0) {
+    kept[count] = sys::Openat2(s.plan_fds[kPlanScratchFd], rootfs::kProcFilesDirectory,
+                               O_PATH | O_DIRECTORY, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+    if (kept[count] < 0) return -kept[count];
+    ++count;
+    for (size_t i = 0; i < rootfs::kMaxPins; ++i) kept[count++] = pins[i];
   }
+  for (size_t i = 0; i < count; ++i)
+    if (kept[i] = ::fcntl(kept[i], F_DUPFD_CLOEXEC, 64); kept[i] < 0) return errno;
+  for (size_t i = 0; i < count; ++i)
+    if (::dup3(kept[i], kScratchFd + static_cast<int>(i), O_CLOEXEC) < 0) return errno;
+  s.kept_count = static_cast<unsigned>(count - 1);
   return 0;
 }
 
@@ -194,8 +197,8 @@ int DoAllMounts(AgentState& s) noexcept {
   return err != 0 ? err : KeepDescriptors(s, pins);
 }
 
-// Nothing of the host's stays open: connection, listening socket and the standard three (which are
-// /dev/null).
+// Nothing of the host's stays open: connection, listening socket, the standard three (which are
+// /dev/null), and what KeepDescriptors put behind them.
 int SealFds(AgentState& s) noexcept {
   return -sys::CloseRange(kFirstFreeFd + s.kept_count, ~0u, 0);
 }

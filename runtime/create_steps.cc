@@ -106,6 +106,7 @@ Status RequestClone(Shell& s) {
 Status KillAll(Shell& s) {
   s.scratch.reset();
   s.proc_files.reset();
+  s.scratch_view.fd.reset();
   s.conn.reset();
   return s.has_cgroups ? s.group.Kill() : OkStatus();
 }
@@ -172,6 +173,8 @@ Status SendPlan(Creation& c) {
   const std::string_view bytes(c.plan);
   RETURN_IF_ERROR(SendMessage(s.conn.get(), {&bytes, 1}, fds));
   c.root.reset();
+  ASSIGN_OR_RETURN(s.scratch_view.fd, Duplicate(s.scratch->mount_fd()));
+  s.scratch_view.roots = rootfs::TrackedRoots(c.mounts, kUpperName);
   s.scratch.reset();  // the agent has it now
   s.userns.reset();
   return OkStatus();

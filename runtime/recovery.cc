@@ -67,10 +67,12 @@ UniqueFd TakeProcFiles(const Pidfd& init) {
 }  // namespace
 
 Status RuntimeImpl::SaveState(const Sandbox& sandbox, const std::string& saved) {
+  ASSIGN_OR_RETURN(const oci::Json scratch, SaveScratch(sandbox.scratch()));
   const oci::Json state = {{"version", kStateVersion},
                            {"id", sandbox.id()},
                            {"host_id_start", sandbox.host_id_start()},
                            {"live_proc", sandbox.proc_files_fd() >= 0},
+                           {"scratch", scratch},
                            {"saved", saved}};
   // On a tmpfs: it dies with a reboot exactly as sandboxes do.
   return WriteFileAtomic(workshop_.sandboxes_dir + "/" + sandbox.id() + "/" + kStateName,
@@ -88,8 +90,9 @@ Result<Recovered> RuntimeImpl::TakeUp(const std::string& id) {
   uint64_t version = 0, host_id_start = 0;
   std::string saved;
   bool live_proc = false;
-  RETURN_IF_ERROR(oci::ObjectReader(state, "")
-                      .Uint("version", &version, kStateVersion, kStateVersion)
+  oci::ObjectReader reader(state, "");
+  const oci::Json* scratch = reader.Member("scratch");
+  RETURN_IF_ERROR(reader.Uint("version", &version, kStateVersion, kStateVersion)
                       .Uint("host_id_start", &host_id_start, 1, UINT32_MAX)
                       .String("saved", &saved, kMaxStateBytes)
                       .Bool("live_proc", &live_proc)
@@ -102,6 +105,9 @@ Result<Recovered> RuntimeImpl::TakeUp(const std::string& id) {
   ASSIGN_OR_RETURN(shell->conn, ConnectAgent(shell->directory.get()));
   shell->host_id_start = static_cast<uint32_t>(host_id_start);
   if (live_proc) shell->proc_files = TakeProcFiles(shell->init);
+  // Without it the sandbox serves on; only what its commands change is not told any more.
+  if (auto view = scratch != nullptr ? TakeUpScratch(shell->init, *scratch) : ScratchView())
+    shell->scratch_view = std::move(*view);
   auto sandbox = std::make_unique<SandboxImpl>(std::move(shell), false);
   sandbox->on_destroy = OnSandboxDestroyed;
   sandbox->owner = this;

@@ -32,6 +32,7 @@ struct Options {
   bool ids_only = false, show_all = false;
   std::string path, reference;
   std::string shell;
+  std::string since, kind;  // of the audit log
 };
 
 using Field =
@@ -46,6 +47,7 @@ enum OptionGroup : unsigned {
   kList = 1u << 5,
   kQuiet = 1u << 6,
   kImport = 1u << 7,
+  kAudit = 1u << 8,
 };
 
 struct OptionRow {

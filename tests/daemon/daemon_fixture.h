@@ -155,12 +155,15 @@ class DaemonTest : public testing::Test {
   Images images_{loop_, worker_, store_, sandboxes_, directory_.path()};
   Info info_{config_, tree_, runtime_, sandboxes_, {}};
   FilesProgram files_;
+  Audit audit_;
   Api api_{.loop = loop_,
            .config = config_,
            .sandboxes = sandboxes_,
            .images = images_,
            .info = info_,
-           .files = files_};
+           .files = files_,
+           .audit = audit_,
+           .worker = worker_};
 };
 
 }  // namespace hutch::daemon

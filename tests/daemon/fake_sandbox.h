@@ -54,6 +54,7 @@ class FakeSandbox final : public runtime::Sandbox {
   std::vector<uint32_t> killed, acknowledged;
   std::vector<std::pair<uint32_t, int>> signals;
   std::set<uint32_t> busy;  // groups that cannot be removed yet
+  runtime::ScratchView scratch_view;
   bool sandbox_killed = false;
   bool ends_when_killed = true;
   int forget_attempts = 0;
@@ -67,6 +68,8 @@ class FakeSandbox final : public runtime::Sandbox {
   const std::vector<std::string>& reported() const override { return reported_; }
   const cgroups::SandboxGroup& group() const override { return group_; }
   int proc_files_fd() const override { return -1; }
+  const runtime::ScratchView& scratch() const override { return scratch_view; }
+  int skeleton_fd() const override { return -1; }
   int agent_fd() const override { return spawned ? ours_.get() : -1; }
   const Pidfd& init() const override { return spawned ? init_ : no_init_; }
   std::vector<AgentEvent> ReadAgent() override {
