@@ -87,6 +87,17 @@ void EndExecAudit(Api& api, AuditEntry entry, const Result<ExecResult>& result) 
   api.audit.Record(std::move(entry));
 }
 
+void AuditProcess(Api& api, const Peer& caller, const SandboxEntry& sandbox,
+                  const BackgroundProcess& process) {
+  api.audit.Record({.kind = AuditKind::kProcessStarted,
+                    .sandbox = sandbox.facts.id,
+                    .name = sandbox.facts.fields.name,
+                    .caller = caller,
+                    .detail = {{"command", AuditCommand(process.facts().args)},
+                               {"process_id", "p" + std::to_string(process.facts().number)},
+                               {"user", process.facts().user}}});
+}
+
 void AuditImage(Api& api, const Peer& caller, AuditKind kind, const std::string& subject,
                 const Status& outcome) {
   api.audit.Record({.kind = kind,

@@ -17,6 +17,9 @@ void AuditDenial(Api& api, const Peer& caller, const SandboxEntry* sandbox, cons
 AuditEntry BeginExecAudit(Api& api, const SandboxEntry& sandbox, const Request& request,
                           const ExecFields& fields);
 void EndExecAudit(Api& api, AuditEntry entry, const Result<ExecResult>& result);
+// A background process that was started.
+void AuditProcess(Api& api, const Peer& caller, const SandboxEntry& sandbox,
+                  const BackgroundProcess& process);
 // An image that was imported, built or deleted, or was not.
 void AuditImage(Api& api, const Peer& caller, AuditKind kind, const std::string& subject,
                 const Status& outcome);

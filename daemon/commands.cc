@@ -164,8 +164,10 @@ void Commands::OnAgentEvent(const runtime::AgentEvent& event) {
   const std::shared_ptr<Running> running = it->second;
   running->OnEvent(event);
   if (!running->finished() || event.kind == runtime::AgentEvent::Kind::kStarted) return;
-  if (event.kind == runtime::AgentEvent::Kind::kExited && !running->keeps_until_empty())
-    place_.sandbox.AcknowledgeExit(event.process);
+  const bool exited = event.kind == runtime::AgentEvent::Kind::kExited;
+  if (exited && !running->keeps_until_empty()) place_.sandbox.AcknowledgeExit(event.process);
+  const auto background = background_.find(event.process);
+  if (exited && background != background_.end() && ended_) ended_(*background->second);
   // After the answer has been written: removing the group is nobody's waiting time.
   place_.loop.Post([this, alive = alive_, process = event.process] {
     if (*alive) Retire(process);

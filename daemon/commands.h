@@ -41,6 +41,10 @@ class Commands {
   }
   // One that has ended, children and all, with its log.
   void DropBackground(uint32_t process);
+  // Called with each background process that ends.
+  void OnBackgroundEnd(std::function<void(const BackgroundProcess&)> listener) {
+    ended_ = std::move(listener);
+  }
   void OnAgentEvent(const runtime::AgentEvent& event);
   // From now on commands tell which files they changed.
   void TrackFiles(std::unique_ptr<FileTracker> tracker);
@@ -70,6 +74,7 @@ class Commands {
   std::map<uint32_t, std::shared_ptr<Running>> running_;
   std::map<uint32_t, std::shared_ptr<BackgroundProcess>> background_;  // ended ones included
   std::set<std::shared_ptr<Exec>> waiting_;  // for the tracker to say how the files are
+  std::function<void(const BackgroundProcess&)> ended_;
   std::map<uint32_t, std::unique_ptr<Leftover>> leftovers_;
   std::unique_ptr<FileTracker> tracker_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -148,8 +148,9 @@ void AddLoggedOutput(const BackgroundProcess& process, size_t max_bytes, Encodin
 
 // Waits for a while; the command goes on as a background process when that is not enough, and
 // leaves nothing behind when it is.
-void RunAndYield(Api& api, const std::string& id, SandboxEntry& entry, ExecFields fields,
+void RunAndYield(Api& api, const Request& request, SandboxEntry& entry, ExecFields fields,
                  Responder responder) {
+  const std::string id = entry.facts.id;
   ProcessFields process_fields;
   static_cast<CommandFields&>(process_fields) = fields;
   const auto shared = std::make_shared<Responder>(std::move(responder));
@@ -173,18 +174,23 @@ void RunAndYield(Api& api, const std::string& id, SandboxEntry& entry, ExecField
       if (found.has_value() && (*found)->commands) (*found)->commands->DropBackground(number);
     });
   };
-  const auto started = [&api, shared, place, seconds = *fields.wait_seconds,
-                        answer](const Status& status) {
+  const auto started = [&api, id, shared, place, peer = request.peer,
+                        seconds = *fields.wait_seconds, answer](const Status& status) {
     if (!status.has_value()) return shared->Send(Named(status.error()));
     const std::shared_ptr<BackgroundProcess> process = place->lock();
     if (process == nullptr) return;
+    const Result<SandboxEntry*> found = api.sandboxes.Find(id);
+    if (found.has_value()) AuditProcess(api, peer, **found, *process);
     WaitFor(
         api, process, seconds, std::move(*shared),
         [](const BackgroundProcess& one) { return one.ended(); }, answer);
   };
   const Result<std::shared_ptr<BackgroundProcess>> process =
       api.sandboxes.StartProcess(entry, std::move(process_fields), started);
-  if (!process.has_value()) return shared->Send(process.error());
+  if (!process.has_value()) {
+    AuditDenial(api, request.peer, &entry, "exec", process.error());
+    return shared->Send(process.error());
+  }
   *place = *process;
 }
 
@@ -204,8 +210,7 @@ void HandleExec(Api& api, Request request, Responder responder) {
     return std::make_shared<ExecEvents>(api.loop, std::move(responder), fields->encoding)
         ->Begin(api, **entry, std::move(*fields), request);
   if (fields->wait_seconds)
-    return RunAndYield(api, request.parameters[0], **entry, std::move(*fields),
-                       std::move(responder));
+    return RunAndYield(api, request, **entry, std::move(*fields), std::move(responder));
   RunToTheEnd(api, **entry, std::move(*fields), request, std::move(responder));
 }
 

@@ -89,7 +89,7 @@ Result<Json> UnpackRequest(const CopyFields& copy, std::string* name) {
   return asked;
 }
 
-Status StartTransfer(Api& api, const std::string& sandbox, const CopyFields& copy,
+Status StartTransfer(Api& api, const FileTarget& target, const CopyFields& copy,
                      const std::shared_ptr<Transfer>& transfer) {
   std::string name;
   ASSIGN_OR_RETURN(Json asked, UnpackRequest(copy, &name));
@@ -113,8 +113,8 @@ Status StartTransfer(Api& api, const std::string& sandbox, const CopyFields& cop
     transfer->End();
   };
   // The reader first: it waits until there is something to read.
-  ASSIGN_OR_RETURN(transfer->unpacking, FileCall::Start(api, sandbox, std::move(unpack)));
-  auto packing = FileCall::Start(api, copy.from_sandbox, std::move(pack));
+  ASSIGN_OR_RETURN(transfer->unpacking, FileCall::Start(api, target, std::move(unpack)));
+  auto packing = FileCall::Start(api, {copy.from_sandbox, target.caller}, std::move(pack));
   if (!packing) {
     transfer->unpacking->Kill();
     transfer->packed = packing.error();
@@ -131,7 +131,7 @@ void HandleGetArchive(Api& api, Request request, Responder responder) {
   PutPath(asked, "path", QueryValue(request, "path"));
   if (const std::string format = QueryValue(request, "format"); !format.empty())
     asked["format"] = format;
-  StreamFiles(api, request.parameters[0], std::move(asked), std::move(responder), PlanArchive);
+  StreamFiles(api, TargetOf(request), std::move(asked), std::move(responder), PlanArchive);
 }
 
 void HandlePutArchive(Api& api, Request request, Responder responder) {
@@ -141,14 +141,14 @@ void HandlePutArchive(Api& api, Request request, Responder responder) {
   if (!parents) return responder.Send(parents.error());
   asked["parents"] = *parents;
   asked["format"] = QueryValue(request, "format");
-  TakeFiles(api, request.parameters[0], std::move(asked), std::move(responder),
+  TakeFiles(api, TargetOf(request), std::move(asked), std::move(responder),
             [](const Json& ok) { return JsonReply(200, ok); });
 }
 
 void HandleCopyFile(Api& api, Request request, Responder responder) {
   if (!request.json.is_object() || !request.json.contains("from_sandbox")) {
     if (request.json.is_object() && !request.json.contains("op")) request.json["op"] = "copy";
-    return AskFiles(api, request.parameters[0], std::move(request.json), std::move(responder),
+    return AskFiles(api, TargetOf(request), std::move(request.json), std::move(responder),
                     [](FileAnswer& answer) { return JsonReply(200, answer.ok); });
   }
   const auto copy = ParseCopy(request.json);
@@ -156,7 +156,7 @@ void HandleCopyFile(Api& api, Request request, Responder responder) {
   const auto source = api.sandboxes.FindRunning(copy->from_sandbox);
   if (!source) return responder.Send(source.error());
   const auto transfer = std::make_shared<Transfer>(std::move(responder));
-  const Status started = StartTransfer(api, request.parameters[0], *copy, transfer);
+  const Status started = StartTransfer(api, TargetOf(request), *copy, transfer);
   if (!started) return transfer->responder.Send(started.error());
   transfer->responder.OnHangup([weak = std::weak_ptr(transfer)] {
     if (const auto running = weak.lock()) running->Kill();
@@ -190,7 +190,7 @@ void HandleWatchFiles(Api& api, Request request, Responder responder) {
     if (!status) shared->Event("error", oci::PrintJson(ErrorJson(status.error())));
     shared->End();
   };
-  const auto call = FileCall::Start(api, request.parameters[0], std::move(spec));
+  const auto call = FileCall::Start(api, TargetOf(request), std::move(spec));
   if (!call) return shared->Send(call.error());
   KillOnHangup(*shared, *call);
 }

@@ -16,7 +16,7 @@ void KillOnHangup(Responder& responder, const Call& call) {
   });
 }
 
-void AskFiles(Api& api, const std::string& sandbox, oci::Json request, Responder responder,
+void AskFiles(Api& api, const FileTarget& target, oci::Json request, Responder responder,
               std::function<Reply(FileAnswer&)> reply) {
   const auto shared = std::make_shared<Responder>(std::move(responder));
   const auto answer = std::make_shared<FileAnswer>();
@@ -30,12 +30,12 @@ void AskFiles(Api& api, const std::string& sandbox, oci::Json request, Responder
   spec.on_end = [shared, answer, reply = std::move(reply)](const Status& status) {
     shared->Send(status ? reply(*answer) : ErrorReply(status.error()));
   };
-  const auto call = FileCall::Start(api, sandbox, std::move(spec));
+  const auto call = FileCall::Start(api, target, std::move(spec));
   if (!call) return shared->Send(call.error());
   KillOnHangup(*shared, *call);
 }
 
-void StreamFiles(Api& api, const std::string& sandbox, oci::Json request, Responder responder,
+void StreamFiles(Api& api, const FileTarget& target, oci::Json request, Responder responder,
                  std::function<Result<StreamPlan>(const oci::Json&)> plan) {
   auto pipe = MakePipe();
   if (!pipe) return responder.Send(pipe.error());
@@ -58,12 +58,12 @@ void StreamFiles(Api& api, const std::string& sandbox, oci::Json request, Respon
     // What fails later is seen by the client as bytes that are missing.
     if (!*sent && !status) shared->Send(status.error());
   };
-  const auto call = FileCall::Start(api, sandbox, std::move(spec));
+  const auto call = FileCall::Start(api, target, std::move(spec));
   if (!call) return shared->Send(call.error());
   KillOnHangup(*shared, *call);
 }
 
-void TakeFiles(Api& api, const std::string& sandbox, oci::Json request, Responder responder,
+void TakeFiles(Api& api, const FileTarget& target, oci::Json request, Responder responder,
                std::function<Reply(const oci::Json&)> reply) {
   auto pipe = MakePipe();
   if (!pipe) return responder.Send(pipe.error());
@@ -76,7 +76,7 @@ void TakeFiles(Api& api, const std::string& sandbox, oci::Json request, Responde
   spec.on_end = [shared, ok, reply = std::move(reply)](const Status& status) {
     shared->Send(status ? reply(*ok) : ErrorReply(status.error()));
   };
-  const auto call = FileCall::Start(api, sandbox, std::move(spec));
+  const auto call = FileCall::Start(api, target, std::move(spec));
   if (!call) return shared->Send(call.error());
   KillOnHangup(*shared, *call);
   ReceiveInto(shared, std::move(pipe->write), *call);

@@ -18,7 +18,7 @@ struct FileAnswer {
 };
 
 // Runs a request without bytes of its own and answers with what `reply` makes of it.
-void AskFiles(Api& api, const std::string& sandbox, oci::Json request, Responder responder,
+void AskFiles(Api& api, const FileTarget& target, oci::Json request, Responder responder,
               std::function<Reply(FileAnswer&)> reply);
 
 // The client is gone: so is the process.
@@ -30,11 +30,11 @@ struct StreamPlan {
   std::optional<StreamHead> head = {};
   Reply reply = {};
 };
-void StreamFiles(Api& api, const std::string& sandbox, oci::Json request, Responder responder,
+void StreamFiles(Api& api, const FileTarget& target, oci::Json request, Responder responder,
                  std::function<Result<StreamPlan>(const oci::Json& ok)> plan);
 
 // Gives the request's body to the process and answers with what `reply` makes of its "ok".
-void TakeFiles(Api& api, const std::string& sandbox, oci::Json request, Responder responder,
+void TakeFiles(Api& api, const FileTarget& target, oci::Json request, Responder responder,
                std::function<Reply(const oci::Json& ok)> reply);
 
 }  // namespace hutch::daemon

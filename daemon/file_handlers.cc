@@ -158,8 +158,7 @@ void Forward(Api& api, const char* op, Request request, Responder responder,
     return responder.Send(
         Error{.code = Code::kInvalidArgument, .what = "must be an object without \"op\""});
   request.json["op"] = op;
-  AskFiles(api, request.parameters[0], std::move(request.json), std::move(responder),
-           std::move(reply));
+  AskFiles(api, TargetOf(request), std::move(request.json), std::move(responder), std::move(reply));
 }
 
 Reply OkReply(FileAnswer& answer) { return JsonReply(200, answer.ok); }
@@ -193,7 +192,7 @@ void SendFile(Api& api, Request request, Responder responder, bool head) {
   auto asked = ReadRequest(request);
   if (!asked) return responder.Send(asked.error());
   if (head) (*asked)["head"] = true;
-  StreamFiles(api, request.parameters[0], std::move(*asked), std::move(responder), PlanRead);
+  StreamFiles(api, TargetOf(request), std::move(*asked), std::move(responder), PlanRead);
 }
 
 }  // namespace
@@ -201,7 +200,7 @@ void SendFile(Api& api, Request request, Responder responder, bool head) {
 void HandleListFiles(Api& api, Request request, Responder responder) {
   auto asked = ListRequest(request);
   if (!asked) return responder.Send(asked.error());
-  AskFiles(api, request.parameters[0], std::move(*asked), std::move(responder),
+  AskFiles(api, TargetOf(request), std::move(*asked), std::move(responder),
            ListReply("entry", "entries"));
 }
 
@@ -216,7 +215,7 @@ void HandleHeadFile(Api& api, Request request, Responder responder) {
 void HandlePutFile(Api& api, Request request, Responder responder) {
   auto asked = WriteRequest(request);
   if (!asked) return responder.Send(asked.error());
-  TakeFiles(api, request.parameters[0], std::move(*asked), std::move(responder), EntryReply);
+  TakeFiles(api, TargetOf(request), std::move(*asked), std::move(responder), EntryReply);
 }
 
 void HandleDeleteFile(Api& api, Request request, Responder responder) {
@@ -224,7 +223,7 @@ void HandleDeleteFile(Api& api, Request request, Responder responder) {
   const auto recursive = QueryFlag(request, "recursive");
   if (!recursive) return responder.Send(recursive.error());
   asked["recursive"] = *recursive;
-  AskFiles(api, request.parameters[0], std::move(asked), std::move(responder), OkReply);
+  AskFiles(api, TargetOf(request), std::move(asked), std::move(responder), OkReply);
 }
 
 void HandleMakeDirectory(Api& api, Request request, Responder responder) {

@@ -12,6 +12,18 @@
 namespace hutch::daemon {
 namespace {
 
+// What changes files.
+struct AuditRow {
+  const char* op;
+  AuditKind kind;
+};
+constexpr AuditRow kAudited[] = {
+    {"write", AuditKind::kFileWrite},       {"mkdir", AuditKind::kFileWrite},
+    {"move", AuditKind::kFileWrite},        {"copy", AuditKind::kFileWrite},
+    {"edit", AuditKind::kFileWrite},        {"unpack", AuditKind::kFileWrite},
+    {"batch_write", AuditKind::kFileWrite}, {"delete", AuditKind::kFileDelete},
+};
+
 constexpr size_t kMaxProgramBytes = 64u << 20;
 
 struct Started {
@@ -41,13 +53,14 @@ Result<int> FilesProgram::Fd() {
   return memfd_.get();
 }
 
-Result<std::shared_ptr<FileCall>> FileCall::Start(Api& api, const std::string& sandbox, Spec spec) {
-  ASSIGN_OR_RETURN(SandboxEntry * entry, api.sandboxes.FindRunning(sandbox));
+Result<std::shared_ptr<FileCall>> FileCall::Start(Api& api, const FileTarget& target, Spec spec) {
+  ASSIGN_OR_RETURN(SandboxEntry * entry, api.sandboxes.FindRunning(target.sandbox));
   ASSIGN_OR_RETURN(const int program_fd, api.files.Fd());
   ASSIGN_OR_RETURN(Pipe reply, MakePipe());
   if (::fcntl(reply.read.get(), F_SETFL, O_NONBLOCK) != 0) return SysError(errno, "fcntl");
   ASSIGN_OR_RETURN(Started started, PlaceRequest(spec.request, std::move(spec.stdin_fd)));
-  const std::shared_ptr<FileCall> call(new FileCall(api, entry->facts.id, std::move(spec)));
+  const std::shared_ptr<FileCall> call(
+      new FileCall(api, {entry->facts.id, target.caller}, std::move(spec)));
   call->reply_ = std::move(reply.read);
   call->watch_ = api.loop.Add(call->reply_.get(), [weak = std::weak_ptr(call)](Ready) {
     if (const auto self = weak.lock()) self->OnReadable();
@@ -129,17 +142,38 @@ void FileCall::OnExit(Result<int> outcome) {
   if (!paused_) Finish();
 }
 
+FileTarget TargetOf(const Request& request) { return {request.parameters[0], request.peer}; }
+
+// Paths are the sandbox's affair and bounded by its request: told as they were asked for.
+void FileCall::Record() const {
+  const std::string op = spec_.request.value("op", "");
+  for (const AuditRow& row : kAudited) {
+    if (op != row.op) continue;
+    AuditEntry entry{.kind = row.kind,
+                     .sandbox = target_.sandbox,
+                     .caller = target_.caller,
+                     .outcome = error_ ? CodeName(error_->code) : "ok",
+                     .detail = {{"call", op}}};
+    for (const char* member : {"path", "path_base64", "from", "to", "expected_bytes"})
+      if (spec_.request.contains(member)) entry.detail[member] = spec_.request[member];
+    if (spec_.request.contains("files") && spec_.request["files"].is_array())
+      entry.detail["files"] = spec_.request["files"].size();
+    return api_.audit.Record(std::move(entry));
+  }
+}
+
 void FileCall::Finish() {
   if (std::exchange(ended_, true)) return;
   watch_.Reset();
   process_.reset();
   if (!exit_->has_value()) error_ = exit_->error();
   if (!error_ && !answered_) {
-    const auto running = api_.sandboxes.FindRunning(sandbox_);
+    const auto running = api_.sandboxes.FindRunning(target_.sandbox);
     error_ = !running ? running.error()
                       : Error{.code = Code::kUnavailable,
                               .what = "the process that serves files inside was killed"};
   }
+  Record();
   const auto on_end = std::move(spec_.on_end);
   spec_.on_line = nullptr;
   if (on_end) on_end(error_ ? Status(*error_) : OkStatus());

@@ -25,6 +25,13 @@ class FilesProgram {
   UniqueFd memfd_;
 };
 
+// Whose files, and who asks.
+struct FileTarget {
+  std::string sandbox;  // id or name
+  Peer caller = {};
+};
+FileTarget TargetOf(const Request& request);  // the first parameter of its path
+
 class FileCall : public std::enable_shared_from_this<FileCall> {
  public:
   struct Spec {
@@ -39,7 +46,8 @@ class FileCall : public std::enable_shared_from_this<FileCall> {
   };
 
   // Errors of finding the sandbox and starting the process. It goes on until it ends or Kill().
-  static Result<std::shared_ptr<FileCall>> Start(Api& api, const std::string& sandbox, Spec spec);
+  // What changes files is recorded in the audit log when it ends.
+  static Result<std::shared_ptr<FileCall>> Start(Api& api, const FileTarget& target, Spec spec);
   void Kill();
   // Keeps a descriptor open until the process is dead.
   void HoldUntilEnd(std::shared_ptr<UniqueFd> held) {
@@ -49,8 +57,9 @@ class FileCall : public std::enable_shared_from_this<FileCall> {
   void Pause(bool paused);
 
  private:
-  FileCall(Api& api, std::string sandbox, Spec spec)
-      : api_(api), sandbox_(std::move(sandbox)), spec_(std::move(spec)) {}
+  FileCall(Api& api, FileTarget target, Spec spec)
+      : api_(api), target_(std::move(target)), spec_(std::move(spec)) {}
+  void Record() const;
   void OnReadable();
   bool ReadLines();
   void TakeLines();
@@ -58,7 +67,7 @@ class FileCall : public std::enable_shared_from_this<FileCall> {
   void Finish();
 
   Api& api_;
-  std::string sandbox_;
+  FileTarget target_;  // by id
   Spec spec_;
   UniqueFd reply_;
   Watch watch_;  // behind what it watches

@@ -1,6 +1,7 @@
 #include <csignal>
 #include <memory>
 
+#include "daemon/audit_records.h"
 #include "daemon/exec_request.h"
 #include "daemon/handlers.h"
 #include "daemon/process_calls.h"
@@ -92,15 +93,21 @@ void HandleStartProcess(Api& api, Request request, Responder responder) {
   if (!fields.has_value()) return responder.Send(fields.error());
   const auto shared = std::make_shared<Responder>(std::move(responder));
   const auto place = std::make_shared<std::weak_ptr<BackgroundProcess>>();
+  const std::string id = (*entry)->facts.id;
   Result<Process> process = api.sandboxes.StartProcess(
-      **entry, std::move(*fields), [shared, place](const Status& started) {
+      **entry, std::move(*fields),
+      [&api, id, shared, place, peer = request.peer](const Status& started) {
         const Process running = place->lock();
-        if (started.has_value() && running)
-          shared->Send(JsonReply(201, running->ToJson()));
-        else if (!started.has_value())
-          shared->Send(started.error());
+        const Result<SandboxEntry*> found = api.sandboxes.Find(id);
+        if (!started.has_value()) return shared->Send(started.error());
+        if (running == nullptr || !found.has_value()) return;
+        AuditProcess(api, peer, **found, *running);
+        shared->Send(JsonReply(201, running->ToJson()));
       });
-  if (!process.has_value()) return shared->Send(process.error());
+  if (!process.has_value()) {
+    AuditDenial(api, request.peer, *entry, "start process", process.error());
+    return shared->Send(process.error());
+  }
   *place = *process;
   // Whoever asked never learns its id: it would run on unknown.
   shared->OnHangup([place] {

@@ -8,6 +8,19 @@
 
 namespace hutch::daemon {
 
+void Sandboxes::MakeCommands(SandboxEntry& entry) {
+  entry.commands = std::make_unique<Commands>(parts_.loop, *entry.sandbox, parts_.mode);
+  if (parts_.audit == nullptr) return;
+  entry.commands->OnBackgroundEnd([this, &entry](const BackgroundProcess& process) {
+    oci::Json detail = {{"process_id", "p" + std::to_string(process.facts().number)}};
+    AddEnd(*process.facts().end, &detail);
+    parts_.audit->Record({.kind = AuditKind::kProcessExited,
+                          .sandbox = entry.facts.id,
+                          .name = entry.facts.fields.name,
+                          .detail = std::move(detail)});
+  });
+}
+
 void Sandboxes::Destroy(SandboxEntry& entry, StopCause cause, Removed removed) {
   if (entry.quarantined) {
     entry.removal_begun = Loop::Now();  // asked for again: the whole patience again
@@ -195,7 +208,7 @@ void Sandboxes::TakeUp(runtime::Recovered recovered) {
     return End(placed, StopCause::kDeleted);
   }
   placed.moments.state = SandboxState::kRunning;
-  placed.commands = std::make_unique<Commands>(parts_.loop, *placed.sandbox, parts_.mode);
+  MakeCommands(placed);
   placed.commands->TakeUp(ProcessDirectory(id));
   OpenNumbers(placed);
   const SandboxFields& fields = placed.facts.fields;

@@ -286,7 +286,7 @@ void Sandboxes::BecomeReady(SandboxEntry& entry) {
   if (!saved.has_value()) return FailCreation(entry, saved.error());
   CHECK(MayMove(entry.moments.state, SandboxState::kRunning));
   entry.moments.state = SandboxState::kRunning;
-  entry.commands = std::make_unique<Commands>(parts_.loop, *entry.sandbox, parts_.mode);
+  MakeCommands(entry);
   OpenNumbers(entry);
   IgnoreError(TrackFiles(entry), "commands then do not tell which files they changed");
   StartTimers(entry);

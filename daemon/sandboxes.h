@@ -153,6 +153,7 @@ class Sandboxes {
   void ScheduleBurialSweep();
 
   SandboxEntry* Living(const std::string& id);
+  void MakeCommands(SandboxEntry& entry);
   std::string ProcessDirectory(const std::string& id) const;  // records and logs
   void SweepProcessDirectories();
 
