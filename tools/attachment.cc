@@ -33,6 +33,7 @@ class Attachment {
       RETURN_IF_ERROR(raw_.Enter());
       SendSize();  // it may have changed since the process was started
     }
+    RETURN_IF_ERROR(TakeMessages());  // some may have come with the handshake's answer
     while (!end_) RETURN_IF_ERROR(Turn());
     raw_.Leave();
     return *std::move(end_);

@@ -182,7 +182,7 @@ Status CheckExecOptions(const Options& options) {
               {"--max-output", !options.max_output.empty()}};
   constexpr std::pair<size_t, size_t> kContradictions[] = {{0, 3}, {0, 4}, {0, 5}, {0, 6}, {1, 3},
                                                            {1, 4}, {1, 5}, {1, 6}, {2, 3}, {2, 6}};
-  // In the background nobody is there for a terminal or an open input to be refused to.
+  // In the background there is no output that JSON would be mixed with.
   for (const auto& [one, other] : kContradictions) {
     if (!told[one].given || !told[other].given) continue;
     if (options.detach && one < 2 && other == 5) continue;
