@@ -31,6 +31,23 @@ constexpr Positional kReference[] = {{"IMAGE", &Options::id, Names::kImages, tru
 constexpr Positional kReferences[] = {{"IMAGE", &Options::ids, Names::kImages, true}};
 constexpr Positional kShell[] = {{"SHELL", &Options::shell, Names::kShells, true}};
 
+constexpr Positional kSourceAndDestination[] = {
+    {"SOURCE", &Options::source, Names::kPlaces, true},
+    {"DESTINATION", &Options::destination, Names::kPlaces, true},
+};
+constexpr Positional kPlace[] = {{"ID:/PATH", &Options::source, Names::kPlaces, true}};
+constexpr Positional kPlaces[] = {{"ID:/PATH", &Options::places, Names::kPlaces, true}};
+
+// clang-format off
+constexpr CommandRow kFilesCommands[] = {
+    {"ls", "List a directory of a sandbox", 0, kPlace, "hutch files ls box:/workspace", RunFilesList, {}},
+    {"cat", "Print files of a sandbox", 0, kPlaces, "hutch files cat box:/workspace/log", RunFilesPrint, {}},
+    {"rm", "Remove files of a sandbox", kRemoveFiles, kPlaces, "hutch files rm -r box:/workspace/build", RunFilesRemove, {}},
+    {"mkdir", "Make directories in a sandbox", kMakeDirectory, kPlaces, "hutch files mkdir -p box:/workspace/a/b",
+     RunFilesMakeDirectory, {}},
+};
+// clang-format on
+
 constexpr CommandRow kImageCommands[] = {
     {"import",
      "Import an OCI layout directory, or an OCI or docker-archive tar",
@@ -78,6 +95,10 @@ constexpr CommandRow kCommands[] = {
      "hutch kill box p3 --signal SIGINT", RunKill, {}},
     {"wait", "Wait for a background process and pass on its exit code", kPassesExit, kIdAndProcess,
      "hutch wait box p3", RunWait, {}},
+    {"cp", "Copy files and directories into and out of a sandbox; - is a tar on stdin or stdout", 0, kSourceAndDestination,
+     "hutch cp ./project box:/workspace", RunCopy, {}},
+    {"files", "List, print and remove files of a sandbox, make directories", 0, {}, "hutch files ls box:/workspace", nullptr,
+     kFilesCommands},
     {"rm", "Destroy sandboxes with everything in them", 0, kIds, "hutch rm box", RunRemove, {}},
     {"heartbeat", "Put off a sandbox's idle time-out", 0, kId, "hutch heartbeat box", RunHeartbeat, {}},
     {"image", "Import, build, list and remove images", 0, {}, "hutch image ls", nullptr, kImageCommands},

@@ -56,6 +56,11 @@ Result<int> RunList(Context& context);
 Result<int> RunInspect(Context& context);
 Result<int> RunRemove(Context& context);
 Result<int> RunHeartbeat(Context& context);
+Result<int> RunCopy(Context& context);       // command_copy.cc
+Result<int> RunFilesList(Context& context);  // command_files.cc
+Result<int> RunFilesPrint(Context& context);
+Result<int> RunFilesRemove(Context& context);
+Result<int> RunFilesMakeDirectory(Context& context);
 Result<int> RunImageImport(Context& context);  // command_images.cc
 Result<int> RunImageBuild(Context& context);
 Result<int> RunImageList(Context& context);
