@@ -5,8 +5,8 @@
 #include <sys/un.h>
 
 #include <boost/asio/buffer.hpp>
+#include <boost/beast/core/buffers_range.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <cerrno>
 #include <cstring>
 #include <vector>
@@ -19,7 +19,32 @@ namespace hutch::tools {
 namespace {
 
 namespace http = boost::beast::http;
-using Parser = http::response_parser<http::string_body>;
+
+// A string that grows as bytes come. Beast's own sets aside the whole Content-Length at once.
+struct GrowingBody {
+  using value_type = std::string;
+  class reader {
+   public:
+    template <bool is_request, class Fields>
+    reader(http::header<is_request, Fields>&, std::string& body) : body_(body) {}
+    void init(const boost::optional<uint64_t>&, boost::system::error_code& failed) { failed = {}; }
+    template <class Buffers>
+    size_t put(const Buffers& buffers, boost::system::error_code& failed) {
+      failed = {};
+      size_t taken = 0;
+      for (const boost::asio::const_buffer piece : boost::beast::buffers_range_ref(buffers)) {
+        body_.append(static_cast<const char*>(piece.data()), piece.size());
+        taken += piece.size();
+      }
+      return taken;
+    }
+    void finish(boost::system::error_code& failed) { failed = {}; }
+
+   private:
+    std::string& body_;
+  };
+};
+using Parser = http::response_parser<GrowingBody>;
 
 constexpr size_t kReadBytes = size_t{256} << 10;
 constexpr const char* kStartHint =
@@ -229,7 +254,8 @@ Result<size_t> Client::Receive(char* bytes, size_t size) {
 Result<Reply> Client::ReceiveReply(ToSink which, const BodySink& sink) {
   Parser parser;
   parser.eager(true);
-  parser.body_limit(boost::none);  // of what is kept, below
+  // What is kept is bounded below. boost::none would be less than any length (Boost 1.74).
+  parser.body_limit(UINT64_MAX);
   std::string pending;
   std::vector<char> chunk(kReadBytes);
   while (!parser.is_done()) {

@@ -152,8 +152,9 @@ Result<int> DownloadTar(Context& context, const Place& from) {
   const Status written = context.client.Download(
       {.target = ArchiveTarget(from, ""), .accept = kAnything},
       [](std::string_view bytes) { return WriteAll(STDOUT_FILENO, bytes); });
-  if (!written) return written.error();
-  return 0;
+  if (written) return 0;
+  if (written.error().sys == EPIPE) return 128 + SIGPIPE;
+  return written.error();
 }
 
 Result<int> DownloadTree(Context& context, const Place& from, std::string directory) {

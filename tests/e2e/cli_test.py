@@ -14,10 +14,8 @@ import termios
 import time
 import unittest
 
-from daemon import DaemonCase, wait_until
-
-HUTCH = os.environ.get("HUTCH", "hutch")
-PATIENCE = int(os.environ.get("PATIENCE", "60"))  # seconds
+from cli import HUTCH, PATIENCE, CliCase
+from daemon import wait_until
 
 
 class Terminal:
@@ -63,39 +61,6 @@ class Terminal:
             self.process.wait()
         os.close(self.main)
         os.close(self.side)
-
-
-class CliCase(DaemonCase):
-    def environment(self):
-        return {**os.environ, "HUTCH_SOCKET": self.daemon.socket, "NO_COLOR": "1"}
-
-    def hutch(self, *words, stdin=b""):
-        return subprocess.run([HUTCH, *words], input=stdin, capture_output=True, env=self.environment(), timeout=PATIENCE, check=False)
-
-    def text(self, *words, **more):
-        """Standard output of a hutch that must succeed."""
-        done = self.hutch(*words, **more)
-        self.assertEqual(done.returncode, 0, done)
-        return done.stdout.decode()
-
-    def start(self, *words, **more):
-        process = subprocess.Popen([HUTCH, *words], env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
-
-        def end():
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
-
-        self.addCleanup(end)
-        return process
-
-    def terminal(self, *words, **more):
-        terminal = Terminal(self.environment(), *words, **more)
-        self.addCleanup(terminal.close)
-        return terminal
-
-    def processes(self, box):
-        return json.loads(self.text("ps", box, "--json"))["processes"]
 
 
 class Streams(CliCase):
@@ -228,7 +193,14 @@ class Processes(CliCase):
         self.assertEqual(self.processes(box)[-1]["state"], "running")
 
 
-class Terminals(CliCase):
+class TerminalCase(CliCase):
+    def terminal(self, *words, **more):
+        terminal = Terminal(self.environment(), *words, **more)
+        self.addCleanup(terminal.close)
+        return terminal
+
+
+class Terminals(TerminalCase):
     def shell(self, *words):
         box = self.sandbox()
         terminal = self.terminal("exec", "-it", box, *words, "--", "sh")
@@ -340,7 +312,7 @@ class Terminals(CliCase):
             self.assertEqual((done.returncode, b"no terminal" in done.stderr), (125, True), words)
 
 
-class DaemonGone(CliCase):
+class DaemonGone(TerminalCase):
     def test_a_killed_daemon_leaves_the_terminal_as_it_was(self):
         box = self.sandbox()
         terminal = self.terminal("exec", "-it", box, "--", "sh")

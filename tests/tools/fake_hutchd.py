@@ -114,7 +114,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if path.endswith("/files"):
             if "glob" in asked:
                 return self.answer(200, {"entries": [{"path": "/f", "type": "file", "mode": "0751"}]})
-            if asked["path"][0] not in self.server.fake.directories:
+            if asked["path"][0].rstrip("/") not in self.server.fake.directories:
                 return self.fail(404, "not_found", "no directory")
             return self.answer(200, {"entries": []})
         name = asked["path"][0] + ".tar" if path.endswith("/archive") else "/" + urllib.parse.unquote(path.split("/files/")[1])

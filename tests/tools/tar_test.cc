@@ -95,7 +95,7 @@ TEST(TarReader, ReadsWhatComesInPiecesOfAnySize) {
 TEST(TarReader, SparseFilesKeepTheirHoles) {
   const std::string stored = Padded("2\n3\n4\n20\n2\n") + "aaaabb";
   const std::string bytes = Pax("22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n"
-                                "24 GNU.sparse.name=holes\n26 GNU.sparse.realsize=30\n") +
+                                "25 GNU.sparse.name=holes\n26 GNU.sparse.realsize=30\n") +
                             File("GNUSparseFile.0/holes", stored) + File("next", "n") + End();
   for (const size_t piece : {size_t{1}, size_t{700}, bytes.size()}) {
     const Seen seen = Read(bytes, piece);
