@@ -239,6 +239,7 @@ class Terminals(TerminalCase):
         terminal.type("\x03")
         terminal.type("echo code=$?=\n")
         terminal.read_until("code=130=")
+        terminal.read_until(r"\$ \x1b\[6n")  # the shell reads keys by itself from here on
         terminal.type("\x04")
         terminal.end()
         self.assert_as_before(terminal)
