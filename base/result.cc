@@ -22,6 +22,11 @@ constexpr CodeRow kCodes[] = {
     {Code::kNoSpace, "no_space", 507},
     {Code::kCommandNotFound, "command_not_found", 422},
     {Code::kCommandNotExecutable, "command_not_executable", 422},
+    {Code::kIsDirectory, "is_directory", 409},
+    {Code::kNotDirectory, "not_directory", 409},
+    {Code::kNotAFile, "not_a_file", 409},
+    {Code::kPreconditionFailed, "precondition_failed", 412},
+    {Code::kAmbiguous, "ambiguous", 409},
     {Code::kUnavailable, "unavailable", 503},
     {Code::kKernel, "kernel", 500},
     {Code::kInternal, "internal", 500},
@@ -37,6 +42,12 @@ const CodeRow& Row(Code code) {
 
 const char* CodeName(Code code) { return Row(code).name; }
 int CodeHttpStatus(Code code) { return Row(code).http_status; }
+
+std::optional<Code> CodeOfName(std::string_view name) {
+  for (const CodeRow& row : kCodes)
+    if (row.name == name) return row.code;
+  return std::nullopt;
+}
 
 std::string ErrnoName(int sys) {
   const char* name = strerrorname_np(sys);

@@ -28,6 +28,11 @@ enum class Code {
   kNoSpace,               // a disk or quota is full
   kCommandNotFound,       // the program of an exec does not exist in the sandbox
   kCommandNotExecutable,  // it exists and cannot be executed
+  kIsDirectory,           // a directory stands where a file was asked for
+  kNotDirectory,          // something else stands where a directory was asked for
+  kNotAFile,              // a FIFO, socket or device, which is never read or written as a file
+  kPreconditionFailed,    // it is no longer, or not yet, what the request said it is
+  kAmbiguous,             // the text to replace is there another number of times
   kUnavailable,           // try again later
   kKernel,                // a system call failed
   kInternal,              // our bug
@@ -36,6 +41,8 @@ enum class Code {
 // The stable name clients switch on ("invalid_argument"), and the HTTP status that goes with it.
 const char* CodeName(Code code);
 int CodeHttpStatus(Code code);
+// The code of a stable name, for errors that another process reports; none for an unknown name.
+std::optional<Code> CodeOfName(std::string_view name);
 
 struct Error {
   Code code = Code::kInternal;

@@ -64,6 +64,12 @@ inline int Fsconfig(int fs_fd, unsigned cmd, const char* key, const void* value,
 inline int Fsmount(int fs_fd, unsigned attributes) noexcept {
   return static_cast<int>(Raw(SYS_fsmount, fs_fd, FSMOUNT_CLOEXEC, attributes));
 }
+inline int Fspick(int dir_fd, const char* path, unsigned flags) noexcept {
+  return static_cast<int>(Raw(SYS_fspick, dir_fd, path, flags));
+}
+inline int PidfdGetfd(int pidfd, int target_fd) noexcept {
+  return static_cast<int>(Raw(SYS_pidfd_getfd, pidfd, target_fd, 0u));
+}
 inline int MountSetattr(int dir_fd, const char* path, unsigned flags,
                         const struct mount_attr* attr) noexcept {
   return static_cast<int>(Raw(SYS_mount_setattr, dir_fd, path, flags, attr, sizeof *attr));
@@ -76,9 +82,6 @@ inline int CloseRange(unsigned first, unsigned last, unsigned flags) noexcept {
 }
 inline int PidfdOpen(pid_t pid, unsigned flags) noexcept {
   return static_cast<int>(Raw(SYS_pidfd_open, pid, flags));
-}
-inline int PidfdGetfd(int pidfd, int fd) noexcept {
-  return static_cast<int>(Raw(SYS_pidfd_getfd, pidfd, fd, 0));
 }
 inline int PidfdSendSignal(int pidfd, int signal) noexcept {
   return static_cast<int>(Raw(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0u));

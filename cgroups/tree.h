@@ -23,6 +23,7 @@
 #include "base/unique_fd.h"
 #include "cgroups/layout.h"
 #include "cgroups/stats.h"
+#include "cgroups/usage.h"
 #include "oci/runtime_spec.h"
 
 namespace hutch::cgroups {
@@ -86,6 +87,8 @@ class SandboxGroup {
   // too.
   Stats ReadStats() const;
   Events ReadEvents() const;
+  // The same in short, for numbers shown inside. Zeros where nothing can be read.
+  Usage ReadUsage() const;
   Status Freeze() const;  // agent and all
   Status Thaw() const;
   Result<bool> Frozen() const;

@@ -81,6 +81,7 @@ Result<runtime::ProcessRequest> BackgroundProcess::OpenPipes(const ProcessFields
   } else if (fields.has_stdin) {
     // All of it is there at once: no end of hutchd's can cut it.
     ASSIGN_OR_RETURN(UniqueFd whole, SealedMemfd("stdin", fields.stdin_bytes));
+    if (::lseek(whole.get(), 0, SEEK_SET) != 0) return SysError(errno, "rewind of the input");
     request.stdin_fd = childs->emplace_back(std::move(whole)).get();
   }
   return request;

@@ -10,12 +10,36 @@ namespace hutch::daemon {
 Commands::Commands(Loop& loop, runtime::Sandbox& sandbox, cgroups::Mode mode)
     : place_{.loop = loop, .sandbox = sandbox, .mode = mode, .counters = {}} {}
 
-Commands::~Commands() { *alive_ = false; }
+Commands::~Commands() {
+  *alive_ = false;
+  Untrack();
+}
+
+void Commands::TrackFiles(std::unique_ptr<FileTracker> tracker) {
+  tracker_ = std::move(tracker);
+  place_.tracker = tracker_.get();
+  place_.others = [this](uint32_t process) {
+    const cgroups::ProcessGroup* group = place_.sandbox.ProcessCgroup(process);
+    if (count() > 1 || group == nullptr) return Others::kRunning;
+    const auto populated = group->Populated();
+    return populated.has_value() && !*populated ? Others::kQuiet : Others::kRunning;
+  };
+}
+
+// Who waits for it is called back by this.
+void Commands::Untrack() {
+  place_.tracker = nullptr;
+  tracker_.reset();
+}
+
+void Commands::TouchFiles() {
+  if (tracker_ != nullptr) tracker_->Touch();
+}
 
 size_t Commands::running() const {
-  return static_cast<size_t>(std::count_if(running_.begin(), running_.end(), [](const auto& item) {
-    return item.second->is_command();
-  }));
+  const auto commands = std::count_if(running_.begin(), running_.end(),
+                                      [](const auto& item) { return item.second->is_command(); });
+  return static_cast<size_t>(commands) + waiting_.size();
 }
 
 Status Commands::Admit(size_t max_running) {
@@ -31,19 +55,52 @@ Status Commands::Admit(size_t max_running) {
 Result<std::shared_ptr<Exec>> Commands::Run(ExecFields fields, oci::ProcessSpec spec,
                                             size_t max_running, Exec::Done done, ExecSink sink) {
   RETURN_IF_ERROR(Admit(max_running));
-  ASSIGN_OR_RETURN(
-      std::shared_ptr<Exec> exec,
-      Exec::Start(place_, std::move(fields), std::move(spec), std::move(done), std::move(sink)));
+  const bool tracked = fields.track_files && tracker_ != nullptr;
+  std::shared_ptr<Exec> exec =
+      Exec::Make(place_, std::move(fields), std::move(spec), std::move(done), std::move(sink));
+  if (tracked) return RunTracked(std::move(exec));
+  TouchFiles();
+  RETURN_IF_ERROR(Launch(exec));
+  return exec;
+}
+
+Status Commands::Launch(const std::shared_ptr<Exec>& exec) {
+  RETURN_IF_ERROR(exec->Launch());
   running_.emplace(exec->process(), exec);
+  return OkStatus();
+}
+
+Result<std::shared_ptr<Exec>> Commands::RunTracked(std::shared_ptr<Exec> exec) {
+  const Others others = count() == 0 ? Others::kQuiet : Others::kRunning;
+  struct Call {
+    bool pending = true;  // our caller learns of an error by itself
+    Status status = OkStatus();
+  };
+  const auto call = std::make_shared<Call>();
+  waiting_.insert(exec);
+  tracker_->Begin(others, [this, alive = alive_, exec, call](FileTracker::SnapshotPointer before) {
+    if (!*alive) return;
+    waiting_.erase(exec);
+    if (exec->answered()) return;  // killed meanwhile
+    exec->SetFilesBefore(std::move(before));
+    Status launched = Launch(exec);
+    if (call->pending)
+      call->status = std::move(launched);
+    else if (!launched.has_value())
+      exec->Fail(std::move(launched).error());
+  });
+  call->pending = false;
+  RETURN_IF_ERROR(call->status);
   return exec;
 }
 
 Result<std::shared_ptr<ToolProcess>> Commands::RunTool(ToolSpec tool, oci::ProcessSpec spec,
                                                        ToolProcess::Done done) {
-  const size_t tools = running_.size() - running();
+  const size_t tools = running_.size() + waiting_.size() - running();
   if (tools >= kMaxToolsPerSandbox)
     return Error{.code = Code::kLimit,
                  .what = std::to_string(tools) + " file requests run in this sandbox already"};
+  TouchFiles();
   ASSIGN_OR_RETURN(
       std::shared_ptr<ToolProcess> process,
       ToolProcess::Start(place_.sandbox, std::move(tool), std::move(spec), std::move(done)));
@@ -55,6 +112,7 @@ Result<std::shared_ptr<BackgroundProcess>> Commands::StartBackground(
     ProcessFields fields, oci::ProcessSpec spec, size_t max_running, const std::string& directory,
     BackgroundProcess::Started started) {
   RETURN_IF_ERROR(Admit(max_running));
+  TouchFiles();
   ASSIGN_OR_RETURN(std::shared_ptr<BackgroundProcess> process,
                    BackgroundProcess::Start(place_, std::move(fields), std::move(spec), directory,
                                             std::move(started)));
@@ -175,12 +233,16 @@ void Commands::TakeUpBackground(const std::string& directory) {
 
 void Commands::KillAll() {
   const auto running = running_;
+  const auto waiting = waiting_;
   for (const auto& [process, one] : running)
     if (!one->keeps_until_empty()) one->Kill();
+  for (const auto& exec : waiting) exec->Kill();
 }
 
 void Commands::SandboxEnded() {
   const auto running = running_;
+  for (const auto& exec : std::exchange(waiting_, {})) exec->SandboxEnded();
+  Untrack();
   for (const auto& [process, one] : running) one->SandboxEnded();
   for (const auto& [process, one] : background_) one->SandboxEnded();
   running_.clear();

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "daemon/background.h"
 #include "daemon/exec.h"
@@ -41,6 +42,8 @@ class Commands {
   // One that has ended, children and all, with its log.
   void DropBackground(uint32_t process);
   void OnAgentEvent(const runtime::AgentEvent& event);
+  // From now on commands tell which files they changed.
+  void TrackFiles(std::unique_ptr<FileTracker> tracker);
   // After a restart. Background processes go on from their records in `directory`. What else has a
   // group belongs to no request: leaders that still run are killed when the agent names them.
   void TakeUp(const std::string& directory);
@@ -48,11 +51,15 @@ class Commands {
   void SandboxEnded();
 
   size_t running() const;  // programs of ours not counted
-  size_t count() const { return running_.size() + leftovers_.size(); }
+  size_t count() const { return running_.size() + waiting_.size() + leftovers_.size(); }
   const SandboxCounters& counters() const { return place_.counters; }
 
  private:
   Status Admit(size_t max_running);
+  Status Launch(const std::shared_ptr<Exec>& exec);
+  Result<std::shared_ptr<Exec>> RunTracked(std::shared_ptr<Exec> exec);
+  void Untrack();
+  void TouchFiles();  // something else writes
   void Retire(uint32_t process);
   void TakeUpBackground(const std::string& directory);
   void Linger(uint32_t process, std::vector<UniqueFd> pipes, std::shared_ptr<Running> running);
@@ -62,7 +69,9 @@ class Commands {
   ExecPlace place_;
   std::map<uint32_t, std::shared_ptr<Running>> running_;
   std::map<uint32_t, std::shared_ptr<BackgroundProcess>> background_;  // ended ones included
+  std::set<std::shared_ptr<Exec>> waiting_;  // for the tracker to say how the files are
   std::map<uint32_t, std::unique_ptr<Leftover>> leftovers_;
+  std::unique_ptr<FileTracker> tracker_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

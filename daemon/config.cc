@@ -46,11 +46,15 @@ const std::vector<TextRow>& TextRows() {
       {"pools", &Config::pools, {"on", "off"}},
       {"cgroup_parent", &Config::cgroup_parent, {}},
       {"init_path", &Config::init_path, {}},
+      {"audit", &Config::audit, {"on", "off"}},
+      {"audit_content", &Config::audit_content, {"on", "off"}},
   };
   return rows;
 }
 
 constexpr UintRow kTopRows[] = {
+    {"audit_retention_days", &Config::audit_retention_days, {0, 36500}},
+    {"audit_max_bytes", &Config::audit_max_bytes, {0, uint64_t{1} << 50}},
     {"blanks", &Config::blanks, {0, 1024}},
     {"host_id_start", &Config::host_id_start, {65536, UINT32_MAX}},
     {"host_id_ranges", &Config::host_id_ranges, {1, 65534}},

@@ -240,10 +240,13 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
       .StringMap("labels", &fields.labels)
       .StringMap("env", &fields.env)
       .String("workdir", &fields.workdir)
-      .String("user", &fields.user, 256);
+      .String("user", &fields.user, 256)
+      .String("proc", &fields.proc, 256);
   const oci::Json* sections[std::size(kSections)];
   for (size_t i = 0; i < std::size(kSections); ++i) sections[i] = reader.Member(kSections[i].name);
   if (fields.image.empty()) reader.Fail("image", "is required");
+  if (fields.proc != "honest" && fields.proc != "pids")
+    reader.Fail("proc", "must be \"honest\" or \"pids\"");
   RETURN_IF_ERROR(reader.Done(kRefuse));
   RETURN_IF_ERROR(CheckName(fields.name));
   RETURN_IF_ERROR(CheckLabels(fields.labels));
@@ -251,6 +254,7 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
   RETURN_IF_ERROR(CheckWorkdir(fields.workdir, "workdir"));
   for (size_t i = 0; i < std::size(kSections); ++i)
     if (sections[i] != nullptr) RETURN_IF_ERROR(kSections[i].parse(*sections[i], &fields));
+  if (fields.full_proc && fields.proc == "pids") return Invalid("contradicts relax.proc", "proc");
   RETURN_IF_ERROR(KeepCeilings(&fields, config.ceilings));
   return fields;
 }
@@ -278,6 +282,7 @@ Result<oci::Spec> BuildSpec(const SandboxFields& fields, const oci::ImageConfig&
     process.cwd = image.working_dir;
   spec.root.readonly = fields.readonly_root;
   process.no_new_privileges = fields.no_new_privileges;
+  if (fields.proc == "pids") runtime::UsePidsProc(spec);
   if (fields.full_proc) runtime::UseFullProc(spec);
   spec.linux_.seccomp = fields.seccomp;
   ApplyLimits(fields, spec);

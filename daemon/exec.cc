@@ -19,13 +19,17 @@ char* ReadBuffer() {
 
 }  // namespace
 
-Exec::Exec(ExecPlace& place, const ExecFields& fields, Done done, ExecSink sink)
+Exec::Exec(ExecPlace& place, ExecFields fields, oci::ProcessSpec spec, Done done, ExecSink sink)
     : place_(place),
       done_(std::move(done)),
       sink_(std::move(sink)),
       encoding_(fields.encoding),
       out_(StreamId::kStdout, sink_.on_output ? 0 : fields.max_output_bytes),
-      err_(StreamId::kStderr, sink_.on_output ? 0 : fields.max_output_bytes) {}
+      err_(StreamId::kStderr, sink_.on_output ? 0 : fields.max_output_bytes),
+      spec_(std::move(spec)),
+      timeout_seconds_(fields.timeout_seconds),
+      merge_output_(fields.merge_output),
+      stdin_bytes_(std::move(fields.stdin_bytes)) {}
 
 Status Exec::OpenPipes(const oci::User& user, bool merge, Pipe* in, Pipe* out, Pipe* err) {
   const uint32_t host_id_start = place_.sandbox.host_id_start();
@@ -38,28 +42,46 @@ Status Exec::OpenPipes(const oci::User& user, bool merge, Pipe* in, Pipe* out, P
   return OkStatus();
 }
 
+std::shared_ptr<Exec> Exec::Make(ExecPlace& place, ExecFields fields, oci::ProcessSpec spec,
+                                 Done done, ExecSink sink) {
+  return std::shared_ptr<Exec>(
+      new Exec(place, std::move(fields), std::move(spec), std::move(done), std::move(sink)));
+}
+
 Result<std::shared_ptr<Exec>> Exec::Start(ExecPlace& place, ExecFields fields,
                                           oci::ProcessSpec spec, Done done, ExecSink sink) {
-  const std::shared_ptr<Exec> exec(new Exec(place, fields, std::move(done), std::move(sink)));
-  exec->stdin_bytes_ = std::move(fields.stdin_bytes);
+  std::shared_ptr<Exec> exec =
+      Make(place, std::move(fields), std::move(spec), std::move(done), std::move(sink));
+  RETURN_IF_ERROR(exec->Launch());
+  return exec;
+}
+
+Status Exec::Launch() {
   Pipe in, out, err;
-  RETURN_IF_ERROR(exec->OpenPipes(spec.user, fields.merge_output, &in, &out, &err));
+  RETURN_IF_ERROR(OpenPipes(spec_.user, merge_output_, &in, &out, &err));
   const runtime::ProcessRequest request{
-      .spec = std::move(spec),
+      .spec = std::move(spec_),
       .stdin_fd = in.read.get(),
       .stdout_fd = out.write.get(),
-      .stderr_fd = fields.merge_output ? out.write.get() : err.write.get()};
-  exec->before_ = place.counters;
-  exec->start_ = Loop::Now();
-  ASSIGN_OR_RETURN(exec->process_, place.sandbox.StartProcess(request));
-  exec->out_.fd = std::move(out.read);
-  exec->err_.fd = std::move(err.read);
-  exec->stdin_fd_ = std::move(in.write);
-  exec->WatchOutput(exec->out_);
-  if (exec->err_.fd.valid()) exec->WatchOutput(exec->err_);
-  exec->WatchDeadline(fields.timeout_seconds);
-  if (exec->stdin_fd_.valid()) exec->FeedStdin();
-  return exec;
+      .stderr_fd = merge_output_ ? out.write.get() : err.write.get()};
+  before_ = place_.counters;
+  start_ = Loop::Now();
+  ASSIGN_OR_RETURN(process_, place_.sandbox.StartProcess(request));
+  if (sink_.on_started) sink_.on_started(process_);
+  out_.fd = std::move(out.read);
+  err_.fd = std::move(err.read);
+  stdin_fd_ = std::move(in.write);
+  WatchOutput(out_);
+  if (err_.fd.valid()) WatchOutput(err_);
+  WatchDeadline(timeout_seconds_);
+  if (stdin_fd_.valid()) FeedStdin();
+  return OkStatus();
+}
+
+void Exec::Fail(Error error) {
+  timer_.Cancel();
+  const Done done = std::exchange(done_, nullptr);
+  if (done) done(std::move(error));
 }
 
 void Exec::WatchOutput(Stream& stream) {
@@ -147,6 +169,8 @@ void Exec::TimeOut() {
 void Exec::Kill() {
   if (answered() || exited_ || end_.facts.timed_out || end_.facts.kill_asked) return;
   end_.facts.kill_asked = true;
+  if (process_ == 0)
+    return Fail(Error{.code = Code::kUnavailable, .what = "it was killed before it started"});
   SendKill();
 }
 
@@ -166,13 +190,9 @@ void Exec::OnEvent(const runtime::AgentEvent& event) {
   switch (event.kind) {
     case runtime::AgentEvent::Kind::kExited:
       return Exited(event);
-    case runtime::AgentEvent::Kind::kStartFailed: {
-      timer_.Cancel();
-      Error error = event.error.value_or(
-          Error{.code = Code::kInternal, .what = "the command could not be started"});
-      const Done done = std::exchange(done_, nullptr);
-      return done(std::move(error));
-    }
+    case runtime::AgentEvent::Kind::kStartFailed:
+      return Fail(event.error.value_or(
+          Error{.code = Code::kInternal, .what = "the command could not be started"}));
     default:
       return;
   }
@@ -203,6 +223,7 @@ void Exec::SandboxEnded() {
   if (answered()) return;
   end_.facts.sandbox_ended = true;
   if (exited_) return Finish();
+  if (process_ == 0) return Fail(Error{.code = Code::kBadState, .what = "the sandbox ended"});
   runtime::AgentEvent event{.kind = runtime::AgentEvent::Kind::kExited, .process = process_};
   event.wait_status = SIGKILL;
   Exited(event);
@@ -212,9 +233,17 @@ void Exec::Finish() {
   ExecResult result{.end = end_,
                     .out = out_.buffer.Take(encoding_),
                     .err = err_.buffer.Take(encoding_),
-                    .process = process_};
-  const Done done = std::exchange(done_, nullptr);
-  done(std::move(result));
+                    .process = process_,
+                    .files = {}};
+  Done done = std::exchange(done_, nullptr);
+  const auto before = std::exchange(files_before_, nullptr);
+  if (before == nullptr || place_.tracker == nullptr) return done(std::move(result));
+  const auto shared = std::make_shared<ExecResult>(std::move(result));
+  place_.tracker->End(before, place_.others(process_),
+                      [shared, done = std::move(done)](std::optional<rootfs::ChangeSet> files) {
+                        shared->files = std::move(files);
+                        done(std::move(*shared));
+                      });
 }
 
 std::vector<UniqueFd> Exec::TakePipes() {

@@ -25,6 +25,7 @@ struct ExecSink {
   std::function<void(StreamId, std::string_view)> on_output;
   // It is behind: nothing more is read until Resume(). The command blocks once its pipe is full.
   std::function<bool()> congested;
+  std::function<void(uint32_t process)> on_started = {};  // its number is known
 };
 
 class Exec final : public Running, public std::enable_shared_from_this<Exec> {
@@ -38,6 +39,15 @@ class Exec final : public Running, public std::enable_shared_from_this<Exec> {
   static Result<std::shared_ptr<Exec>> Start(ExecPlace& place, ExecFields fields,
                                              oci::ProcessSpec spec, Done done, ExecSink sink = {});
   void Resume();  // the sink can take more
+
+  // The same in two steps: Launch() starts the process and is called once. Killed before it, the
+  // command is answered with kUnavailable.
+  static std::shared_ptr<Exec> Make(ExecPlace& place, ExecFields fields, oci::ProcessSpec spec,
+                                    Done done, ExecSink sink = {});
+  Status Launch();
+  void Fail(Error error);  // answers, unless that has been done
+  // How the files were before; before Launch().
+  void SetFilesBefore(FileTracker::SnapshotPointer before) { files_before_ = std::move(before); }
 
   uint32_t process() const { return process_; }
   bool answered() const { return done_ == nullptr; }
@@ -57,7 +67,7 @@ class Exec final : public Running, public std::enable_shared_from_this<Exec> {
     Watch watch;  // before fd goes
   };
 
-  Exec(ExecPlace& place, const ExecFields& fields, Done done, ExecSink sink);
+  Exec(ExecPlace& place, ExecFields fields, oci::ProcessSpec spec, Done done, ExecSink sink);
   Status OpenPipes(const oci::User& user, bool merge, Pipe* in, Pipe* out, Pipe* err);
   void WatchOutput(Stream& stream);
   void WatchDeadline(double timeout_seconds);
@@ -75,6 +85,10 @@ class Exec final : public Running, public std::enable_shared_from_this<Exec> {
   ExecSink sink_;
   Encoding encoding_;
   Stream out_, err_;
+  oci::ProcessSpec spec_;  // until Launch()
+  double timeout_seconds_;
+  bool merge_output_;
+  FileTracker::SnapshotPointer files_before_;
   std::string stdin_bytes_;
   size_t stdin_done_ = 0;
   UniqueFd stdin_fd_;

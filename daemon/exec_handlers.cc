@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "daemon/audit_records.h"
 #include "daemon/exec_request.h"
 #include "daemon/handlers.h"
 #include "daemon/process_calls.h"
@@ -12,14 +13,20 @@ Error Named(Error error) {
   return error;
 }
 
-void RunToTheEnd(Api& api, SandboxEntry& entry, ExecFields fields, Responder responder) {
+void RunToTheEnd(Api& api, SandboxEntry& entry, ExecFields fields, const Request& request,
+                 Responder responder) {
   const auto shared = std::make_shared<Responder>(std::move(responder));
-  const Result<std::shared_ptr<Exec>> exec =
-      api.sandboxes.Run(entry, std::move(fields), [shared](Result<ExecResult> result) {
+  const auto record = std::make_shared<AuditEntry>(BeginExecAudit(api, entry, request, fields));
+  const Result<std::shared_ptr<Exec>> exec = api.sandboxes.Run(
+      entry, std::move(fields), [&api, shared, record](Result<ExecResult> result) {
+        EndExecAudit(api, std::move(*record), result);
         if (result.has_value()) return shared->Send(JsonReply(200, ExecJson(std::move(*result))));
         shared->Send(Named(std::move(result).error()));
       });
-  if (!exec.has_value()) return shared->Send(exec.error());
+  if (!exec.has_value()) {
+    AuditDenial(api, request.peer, &entry, "exec", exec.error());
+    return shared->Send(exec.error());
+  }
   shared->OnHangup([exec = std::weak_ptr<Exec>(*exec)] {
     if (const auto running = exec.lock()) running->Kill();
   });
@@ -33,20 +40,31 @@ class ExecEvents : public std::enable_shared_from_this<ExecEvents> {
         responder_(std::move(responder)),
         out_{PieceEncoder(encoding), PieceEncoder(encoding)} {}
 
-  void Begin(Api& api, SandboxEntry& entry, ExecFields fields) {
+  void Begin(Api& api, SandboxEntry& entry, ExecFields fields, const Request& request) {
     const auto self = shared_from_this();
+    const auto record = std::make_shared<AuditEntry>(BeginExecAudit(api, entry, request, fields));
+    responder_.StartEvents();
     const ExecSink sink{
         .on_output = [self](StreamId id,
                             std::string_view bytes) { self->Tell(id, self->Of(id).Next(bytes)); },
-        .congested = [self] { return self->Congested(); }};
+        .congested = [self] { return self->Congested(); },
+        .on_started =
+            [self](uint32_t process) {
+              self->responder_.Event(
+                  "started", oci::PrintJson({{"process_id", "p" + std::to_string(process)}}));
+            }};
     Result<std::shared_ptr<Exec>> exec = api.sandboxes.Run(
         entry, std::move(fields),
-        [self](Result<ExecResult> result) { self->End(std::move(result)); }, sink);
-    if (!exec.has_value()) return responder_.Send(exec.error());
+        [&api, self, record](Result<ExecResult> result) {
+          EndExecAudit(api, std::move(*record), result);
+          self->End(std::move(result));
+        },
+        sink);
+    if (!exec.has_value()) {
+      AuditDenial(api, request.peer, &entry, "exec", exec.error());
+      return End(exec.error());
+    }
     exec_ = *exec;
-    responder_.StartEvents();
-    responder_.Event("started",
-                     oci::PrintJson({{"process_id", "p" + std::to_string((*exec)->process())}}));
     responder_.OnHangup([self] {
       self->gone_ = true;
       self->heartbeat_.Cancel();
@@ -184,11 +202,11 @@ void HandleExec(Api& api, Request request, Responder responder) {
                                 .field = "wait_seconds"});
   if (streams)
     return std::make_shared<ExecEvents>(api.loop, std::move(responder), fields->encoding)
-        ->Begin(api, **entry, std::move(*fields));
+        ->Begin(api, **entry, std::move(*fields), request);
   if (fields->wait_seconds)
     return RunAndYield(api, request.parameters[0], **entry, std::move(*fields),
                        std::move(responder));
-  RunToTheEnd(api, **entry, std::move(*fields), std::move(responder));
+  RunToTheEnd(api, **entry, std::move(*fields), request, std::move(responder));
 }
 
 }  // namespace hutch::daemon

@@ -1,5 +1,6 @@
 #include "daemon/exec_request.h"
 
+#include "base/text.h"
 #include "daemon/limits.h"
 
 namespace hutch::daemon {
@@ -115,7 +116,8 @@ Result<ExecFields> ParseExecFields(const oci::Json& json, const Config& config) 
   std::string encoding = "auto";
   reader.Uint("max_output_bytes", &fields.max_output_bytes, 0, uint64_t{1} << 40)
       .Number("wait_seconds", &wait_seconds, 0, static_cast<double>(kMaxWaitSeconds))
-      .String("encoding", &encoding, 16);
+      .String("encoding", &encoding, 16)
+      .Bool("track_files", &fields.track_files);
   const std::optional<Encoding> parsed = ParseEncoding(encoding);
   if (!parsed) reader.Fail("encoding", "must be auto, utf-8 or base64");
   RETURN_IF_ERROR(reader.Done(ObjectReader::Unknown::kRefuse));
@@ -161,11 +163,36 @@ void AddOutput(CapturedOutput out, CapturedOutput err, oci::Json* json) {
   }
 }
 
+namespace {
+
+oci::Json FilesJson(const std::optional<rootfs::ChangeSet>& files) {
+  if (!files) return nullptr;
+  oci::Json list = oci::Json::array();
+  for (const rootfs::FileChange& change : files->changes) {
+    const bool text = IsUtf8(change.path);
+    oci::Json entry = {{"path", text ? change.path : Base64Encode(change.path)},
+                       {"action", rootfs::ChangeActionName(change.action)},
+                       {"size_bytes", change.size_bytes},
+                       {"type", rootfs::FileKindName(change.kind)}};
+    if (!text) entry["path_encoding"] = "base64";
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+void AddFiles(const std::optional<rootfs::ChangeSet>& files, oci::Json* json) {
+  (*json)["files_changed"] = FilesJson(files);
+  (*json)["files_changed_truncated"] = files && (!files->complete);
+}
+
+}  // namespace
+
 oci::Json ExecEndJson(const ExecResult& result) {
   oci::Json json;
   AddEnd(result.end, &json);
   json["stdout_bytes"] = result.out.total_bytes;
   json["stderr_bytes"] = result.err.total_bytes;
+  AddFiles(result.files, &json);
   json["process_id"] = "p" + std::to_string(result.process);
   return json;
 }
@@ -174,6 +201,7 @@ oci::Json ExecJson(ExecResult result) {
   oci::Json json;
   AddEnd(result.end, &json);
   AddOutput(std::move(result.out), std::move(result.err), &json);
+  AddFiles(result.files, &json);
   json["process_id"] = "p" + std::to_string(result.process);
   return json;
 }

@@ -13,6 +13,7 @@
 #include "daemon/output_buffer.h"
 #include "daemon/process_end.h"
 #include "oci/json.h"
+#include "rootfs/changes.h"
 
 namespace hutch::daemon {
 
@@ -32,6 +33,7 @@ struct ExecFields : CommandFields {
   Encoding encoding = Encoding::kAuto;
   // Answer after so long, with what there is; the command goes on as a background process.
   std::optional<double> wait_seconds;
+  bool track_files = true;
 };
 
 Result<ExecFields> ParseExecFields(const oci::Json& json, const Config& config);
@@ -53,6 +55,7 @@ struct ExecResult {
   ProcessEnd end;
   CapturedOutput out, err;
   uint32_t process = 0;
+  std::optional<rootfs::ChangeSet> files;  // nothing: not tracked, or it could not be told
 };
 oci::Json ExecJson(ExecResult result);
 // The same without the output: the last event of a stream.

@@ -23,11 +23,32 @@ void HandleResizeProcess(Api& api, Request request, Responder responder);
 void HandleReadOutput(Api& api, Request request, Responder responder);
 void HandleAttach(Api& api, Request request, Responder responder);
 
+void HandleListFiles(Api& api, Request request, Responder responder);
+void HandleGetFile(Api& api, Request request, Responder responder);
+void HandleHeadFile(Api& api, Request request, Responder responder);
+void HandlePutFile(Api& api, Request request, Responder responder);
+void HandleDeleteFile(Api& api, Request request, Responder responder);
+void HandleMakeDirectory(Api& api, Request request, Responder responder);
+void HandleMoveFile(Api& api, Request request, Responder responder);
+void HandleCopyFile(Api& api, Request request, Responder responder);
+void HandleEditFile(Api& api, Request request, Responder responder);
+void HandleGlobFiles(Api& api, Request request, Responder responder);
+void HandleGrepFiles(Api& api, Request request, Responder responder);
+void HandleReadFiles(Api& api, Request request, Responder responder);
+void HandleWriteFiles(Api& api, Request request, Responder responder);
+void HandleGetArchive(Api& api, Request request, Responder responder);
+void HandlePutArchive(Api& api, Request request, Responder responder);
+void HandleWatchFiles(Api& api, Request request, Responder responder);
+
 void HandleListImages(Api& api, Request request, Responder responder);
 void HandleGetImage(Api& api, Request request, Responder responder);
 void HandleImportImage(Api& api, Request request, Responder responder);
 void HandleBuildImage(Api& api, Request request, Responder responder);
 void HandleDeleteImage(Api& api, Request request, Responder responder);
+
+oci::Json AuditStateJson(const Audit& audit);  // for GET /v1/info
+void HandleAudit(Api& api, Request request, Responder responder);
+void HandleSandboxAudit(Api& api, Request request, Responder responder);
 
 void HandleHealth(Api& api, Request request, Responder responder);
 void HandleInfo(Api& api, Request request, Responder responder);

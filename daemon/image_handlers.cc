@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "daemon/audit_records.h"
 #include "daemon/handlers.h"
 
 namespace hutch::daemon {
@@ -37,13 +38,24 @@ class JobAnswer {
   bool events_;
 };
 
+Status StatusOf(const Result<oci::Json>& result) {
+  return result.has_value() ? OkStatus() : Status(result.error());
+}
+
 template <class Begin>
-void RunJob(const Request& request, Responder responder, const Begin& begin) {
+void RunJob(Api& api, const Request& request, const std::string& subject, Responder responder,
+            const Begin& begin) {
   const auto answer = std::make_shared<JobAnswer>(std::move(responder),
                                                   request.wants_events || request.wants_ndjson);
-  const Status begun = begin([answer](const rootfs::Progress& report) { answer->Progress(report); },
-                             [answer](Result<oci::Json> image) { answer->Finish(image); });
-  if (!begun.has_value()) answer->Finish(begun.error());
+  const Status begun =
+      begin([answer](const rootfs::Progress& report) { answer->Progress(report); },
+            [&api, answer, subject, peer = request.peer](Result<oci::Json> image) {
+              AuditImage(api, peer, AuditKind::kImageImported, subject, StatusOf(image));
+              answer->Finish(image);
+            });
+  if (begun.has_value()) return;
+  AuditImage(api, request.peer, AuditKind::kImageImported, subject, begun);
+  answer->Finish(begun.error());
 }
 
 }  // namespace
@@ -68,9 +80,9 @@ void HandleImportImage(Api& api, Request request, Responder responder) {
     reader.Fail("path", "must be an absolute path on the host");
   const Status status = reader.Done(oci::ObjectReader::Unknown::kRefuse);
   if (!status.has_value()) return responder.Send(status.error());
-  RunJob(request, std::move(responder), [&](auto progress, auto done) {
-    return api.images.Import(path, reference, progress, done);
-  });
+  RunJob(
+      api, request, reference.empty() ? path : reference, std::move(responder),
+      [&](auto progress, auto done) { return api.images.Import(path, reference, progress, done); });
 }
 
 void HandleBuildImage(Api& api, Request request, Responder responder) {
@@ -80,20 +92,24 @@ void HandleBuildImage(Api& api, Request request, Responder responder) {
   if (name.empty()) reader.Fail("name", "is required");
   const Status status = reader.Done(oci::ObjectReader::Unknown::kRefuse);
   if (!status.has_value()) return responder.Send(status.error());
-  RunJob(request, std::move(responder),
+  RunJob(api, request, name, std::move(responder),
          [&](auto progress, auto done) { return api.images.Build(name, progress, done); });
 }
 
 void HandleDeleteImage(Api& api, Request request, Responder responder) {
   const auto shared = std::make_shared<Responder>(std::move(responder));
   const Status begun =
-      api.images.Remove(request.parameters[0], [shared](Result<oci::Json> removed) {
+      api.images.Remove(request.parameters[0], [&api, shared, subject = request.parameters[0],
+                                                peer = request.peer](Result<oci::Json> removed) {
+        AuditImage(api, peer, AuditKind::kImageDeleted, subject, StatusOf(removed));
         if (removed.has_value())
           shared->Send(JsonReply(200, *removed));
         else
           shared->Send(removed.error());
       });
-  if (!begun.has_value()) shared->Send(begun.error());
+  if (begun.has_value()) return;
+  AuditImage(api, request.peer, AuditKind::kImageDeleted, request.parameters[0], begun);
+  shared->Send(begun.error());
 }
 
 }  // namespace hutch::daemon

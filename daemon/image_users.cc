@@ -69,8 +69,12 @@ std::vector<GroupEntry> ParseGroup(std::string_view text) {
 }
 
 ImageUsers ReadImageUsers(const std::vector<int>& layers) {
-  return ImageUsers{.users = ParsePasswd(ReadTopmost(layers, "etc/passwd")),
-                    .groups = ParseGroup(ReadTopmost(layers, "etc/group"))};
+  ImageUsers users;
+  users.passwd_text = ReadTopmost(layers, "etc/passwd");
+  users.group_text = ReadTopmost(layers, "etc/group");
+  users.users = ParsePasswd(users.passwd_text);
+  users.groups = ParseGroup(users.group_text);
+  return users;
 }
 
 Result<ResolvedUser> ResolveUser(const ImageUsers& users, const std::string& user) {

@@ -28,6 +28,7 @@ std::vector<GroupEntry> ParseGroup(std::string_view text);
 struct ImageUsers {
   std::vector<PasswdEntry> users;
   std::vector<GroupEntry> groups;
+  std::string passwd_text = {}, group_text = {};  // as the image has them
 };
 
 // From the topmost layer that has each file (O_PATH directories, lowest first). An image without

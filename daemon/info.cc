@@ -134,7 +134,9 @@ void HandleHealth(Api&, Request, Responder responder) {
   responder.Send(JsonReply(200, {{"status", "ok"}}));
 }
 void HandleInfo(Api& api, Request, Responder responder) {
-  responder.Send(JsonReply(200, api.info.ToJson()));
+  oci::Json json = api.info.ToJson();
+  json["audit"] = AuditStateJson(api.audit);
+  responder.Send(JsonReply(200, json));
 }
 void HandleOpenApi(Api&, Request, Responder responder) {
   responder.Send(Reply{.status = 200, .body = kOpenApiText});

@@ -39,6 +39,11 @@ inline constexpr Milliseconds kRemoveRetryMax{50};
 inline constexpr Milliseconds kRemoveDeadline{10'000};  // then the sandbox is quarantined
 inline constexpr Milliseconds kQuarantineRetry{10'000};
 
+// Files: what a process inside may answer.
+inline constexpr size_t kMaxFileReplyBytes = 17 * 1024 * 1024;  // all lines; of a watch one line
+inline constexpr size_t kMaxFileRequestArgBytes = 32 * 1024;    // beyond it goes as a file
+inline constexpr size_t kMaxFileErrorBytes = 8192;              // an error's message
+
 // Commands.
 inline constexpr size_t kMaxToolsPerSandbox = 32;  // programs of ours, at once
 inline constexpr size_t kMaxCommandArgs = 4096;
@@ -64,10 +69,26 @@ inline constexpr size_t kMaxPendingStdinBytes = 1024 * 1024;  // accepted and no
 inline constexpr uint64_t kMaxWaitSeconds = 3600;             // of one call that waits
 inline constexpr Milliseconds kHeartbeat{15'000};  // between events while nothing happens
 inline constexpr size_t kMaxFollowers = 64;        // of one process's output at once
+// Files that commands change.
+inline constexpr size_t kMaxFilesChanged = 1000;     // listed in one answer
+inline constexpr size_t kMaxInlineWalkFiles = 2000;  // walked on the loop's thread
+// Remembered between commands, of all sandboxes together; beyond it a walk is repeated.
+inline constexpr size_t kMaxKeptSnapshotBytes = 64 * 1024 * 1024;
+inline constexpr size_t kMaxAuditQueue = 8192;             // entries not written yet
+inline constexpr size_t kMaxAuditPage = 1000;              // entries of one answer
+inline constexpr size_t kMaxAuditCommandBytes = 4096;      // kept of a command's arguments
+inline constexpr size_t kMaxAuditContentBytes = 2048;      // kept of a stream, where asked for
+inline constexpr size_t kMaxAuditDetailBytes = 16 * 1024;  // of one entry
 
 // Users of images.
 inline constexpr size_t kMaxPasswdBytes = 1024 * 1024;
 inline constexpr size_t kCachedImageUsers = 32;
+inline constexpr size_t kMaxUserLayers = 256;  // distinct passwd and group files kept on disk
+
+// Numbers shown inside.
+inline constexpr Milliseconds kHonestRefresh{2'000};  // while commands run
+inline constexpr Milliseconds kHonestFresh{100};      // not written again when a command starts
+inline constexpr size_t kCpuinfoBytes = 4 * 1024 * 1024;
 
 // Workers.
 inline constexpr size_t kMaxQueuedJobs = 64;

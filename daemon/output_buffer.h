@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/base64.h"
 #include "daemon/text_encoding.h"
 
 namespace hutch::daemon {
@@ -40,9 +41,5 @@ class OutputBuffer {
   size_t ring_next_ = 0;  // where the next byte goes once it has wrapped
   uint64_t total_ = 0;
 };
-
-std::string Base64Encode(std::string_view bytes);
-// Strict: alphabet of RFC 4648 section 4, padding required, nothing else. False when malformed.
-bool Base64Decode(std::string_view text, std::string* bytes);
 
 }  // namespace hutch::daemon

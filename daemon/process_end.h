@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "base/result.h"
 #include "cgroups/tree.h"
+#include "daemon/file_tracker.h"
 #include "daemon/loop.h"
 #include "oci/json.h"
 #include "runtime/sandbox.h"
@@ -64,6 +66,9 @@ struct ExecPlace {
   runtime::Sandbox& sandbox;
   cgroups::Mode mode;
   SandboxCounters counters;  // as last read
+  FileTracker* tracker = nullptr;
+  // Whether anything but this process, whose leader has ended, may still write.
+  std::function<Others(uint32_t process)> others = {};
 };
 SandboxCounters ReadCounters(const runtime::Sandbox& sandbox);
 

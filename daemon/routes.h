@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/audit.h"
 #include "daemon/config.h"
 #include "daemon/images.h"
 #include "daemon/message.h"
@@ -13,6 +14,7 @@
 
 namespace hutch::daemon {
 
+class FilesProgram;
 class Info;
 
 // What handlers work on; all borrowed.
@@ -22,6 +24,9 @@ struct Api {
   Sandboxes& sandboxes;
   Images& images;
   Info& info;
+  FilesProgram& files;
+  Audit& audit;
+  Worker& worker;
 };
 
 struct Route {

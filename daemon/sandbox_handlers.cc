@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "base/log.h"
+#include "daemon/audit_records.h"
 #include "daemon/handlers.h"
 
 namespace hutch::daemon {
@@ -45,14 +46,19 @@ void HandleCreateSandbox(Api& api, Request request, Responder responder) {
   Result<SandboxFields> fields = ParseSandboxFields(request.json, api.config);
   if (!fields.has_value()) return responder.Send(fields.error());
   const auto shared = std::make_shared<Responder>(std::move(responder));
-  Result<std::string> id = api.sandboxes.Create(
-      std::move(*fields), request.peer, [&api, shared](Result<SandboxEntry*> entry) {
-        if (entry.has_value())
-          shared->Send(JsonReply(201, api.sandboxes.ToJson(**entry)));
-        else
-          shared->Send(entry.error());
-      });
-  if (!id.has_value()) return shared->Send(id.error());
+  Result<std::string> id =
+      api.sandboxes.Create(std::move(*fields), request.peer,
+                           [&api, shared, peer = request.peer](Result<SandboxEntry*> entry) {
+                             AuditCreation(api, peer, entry);
+                             if (entry.has_value())
+                               shared->Send(JsonReply(201, api.sandboxes.ToJson(**entry)));
+                             else
+                               shared->Send(entry.error());
+                           });
+  if (!id.has_value()) {
+    AuditDenial(api, request.peer, nullptr, "create", id.error());
+    return shared->Send(id.error());
+  }
   // Whoever asked never learns its id: it would live on unknown.
   shared->OnHangup([&api, id = *id] { api.sandboxes.Abandon(id); });
 }
@@ -79,6 +85,7 @@ void HandleDeleteSandbox(Api& api, Request request, Responder responder) {
     return responder.Send(Error{.code = Code::kNotFound,
                                 .what = "sandbox " + (*entry)->facts.id + " is removed already"});
   const auto shared = std::make_shared<Responder>(std::move(responder));
+  if (!(*entry)->ending) (*entry)->ended_by = request.peer;
   api.sandboxes.Destroy(**entry, StopCause::kDeleted, [shared](const Status& removed) {
     if (removed.has_value())
       shared->Send(Reply{.status = 204, .body = {}});

@@ -66,6 +66,7 @@ Json FieldsJson(const SandboxFields& fields) {
           {"env", fields.env},
           {"workdir", OrNull(fields.workdir)},
           {"user", OrNull(fields.user)},
+          {"proc", fields.proc},
           {"limits", std::move(limits)},
           {"rootfs", {{"readonly", fields.readonly_root}}},
           {"timeouts",
@@ -126,6 +127,7 @@ Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments,
       {"env", EnvJson(facts.process.env)},
       {"limits", LimitsJson(fields)},
       {"rootfs", {{"readonly", fields.readonly_root}}},
+      {"proc", fields.full_proc ? "full" : fields.proc},
       {"network", {{"mode", "none"}}},
       {"timeouts",
        {{"idle_seconds", fields.idle_seconds}, {"lifetime_seconds", fields.lifetime_seconds}}},
@@ -155,6 +157,8 @@ std::string SaveFacts(const SandboxFacts& facts) {
                          {"gid", process.user.gid},
                          {"env", process.env},
                          {"cwd", process.cwd},
+                         {"cpus", process.cpus},
+                         {"user_layer", facts.user_layer},
                          {"created_at", FormatRfc3339(facts.created_at)},
                          {"from_pool", facts.from_pool},
                          {"timings_ms", TimingsJson(facts)},
@@ -178,11 +182,13 @@ Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved,
       .Uint("gid", &gid, 0, UINT32_MAX - 1)
       .Strings("env", &facts.process.env)
       .String("cwd", &facts.process.cwd)
+      .String("user_layer", &facts.user_layer)
       .String("created_at", &created_at)
       .Bool("from_pool", &facts.from_pool)
       .Strings("reported", &facts.reported);
   const Json* request = reader.Member("request");
   const Json* timings = reader.Member("timings_ms");
+  const Json* cpus = reader.Member("cpus");
   RETURN_IF_ERROR(reader.Done(ObjectReader::Unknown::kIgnore));
   if (version != 1) return Damaged(id, "version " + std::to_string(version));
   if (request == nullptr) return Damaged(id, "no request");
@@ -190,6 +196,9 @@ Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved,
   ASSIGN_OR_RETURN(facts.created_at, ParseRfc3339(created_at));
   facts.process.user.uid = static_cast<uint32_t>(uid);
   facts.process.user.gid = static_cast<uint32_t>(gid);
+  if (cpus != nullptr && cpus->is_array())
+    for (const Json& cpu : *cpus)
+      if (cpu.is_number_unsigned()) facts.process.cpus.push_back(cpu.get<uint32_t>());
   if (timings != nullptr && timings->is_object())
     for (const auto& [step, ms] : timings->items())
       if (ms.is_number()) facts.timings_ms.emplace_back(step, ms.get<double>());

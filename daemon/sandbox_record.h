@@ -31,7 +31,8 @@ struct SandboxFacts {
   std::string id;
   SandboxFields fields;
   std::string image_id, image_reference;
-  oci::ProcessSpec process;  // user, env, cwd of commands that name none
+  oci::ProcessSpec process;  // user, env, cwd of commands that name none; cpus of all
+  std::string user_layer;    // UserLayers' name; empty: none
   WallTime created_at;
   bool from_pool = false;
   std::vector<std::pair<std::string, double>> timings_ms;  // "total" first

@@ -40,6 +40,12 @@ void Sandboxes::End(SandboxEntry& entry, StopCause cause) {
   if (!killed.has_value())
     Log(LogLevel::kError, "cannot kill a sandbox",
         {{"sandbox", entry.facts.id}, {"error", killed.error().ToString()}});
+  if (parts_.audit != nullptr && entry.commands != nullptr)
+    parts_.audit->Record({.kind = AuditKind::kSandboxEnded,
+                          .sandbox = entry.facts.id,
+                          .name = entry.facts.fields.name,
+                          .caller = entry.ended_by,
+                          .detail = {{"cause", StopCauseName(cause)}}});
   const bool expected = cause == StopCause::kDeleted || entry.commands == nullptr;
   Log(expected ? LogLevel::kDebug : LogLevel::kInfo, "sandbox ends",
       {{"sandbox", entry.facts.id}, {"cause", StopCauseName(cause)}});
@@ -116,6 +122,7 @@ void Sandboxes::FinishRemoval(SandboxEntry& entry) {
 // Their own callbacks may be on the stack: parts are destroyed once those are done.
 void Sandboxes::Bury(std::unique_ptr<SandboxEntry> entry) {
   entry->moments.pid = 0;
+  entry->live_proc.reset();
   if (entry->commands == nullptr) {  // never visible as running: no tombstone
     const std::shared_ptr<SandboxEntry> remains = std::move(entry);
     return parts_.loop.Post([remains] {});
@@ -154,6 +161,7 @@ Status Sandboxes::Recover() {
     Log(LogLevel::kInfo, "removed what was left", {{"what", line}});
   for (runtime::Recovered& one : recovered) TakeUp(std::move(one));
   SweepProcessDirectories();
+  RETURN_IF_ERROR(user_layers_.Sweep(UserLayersInUse()));
   return OkStatus();
 }
 
@@ -189,6 +197,13 @@ void Sandboxes::TakeUp(runtime::Recovered recovered) {
   placed.moments.state = SandboxState::kRunning;
   placed.commands = std::make_unique<Commands>(parts_.loop, *placed.sandbox, parts_.mode);
   placed.commands->TakeUp(ProcessDirectory(id));
+  OpenNumbers(placed);
+  const SandboxFields& fields = placed.facts.fields;
+  if (!fields.full_proc && fields.proc == "honest" && !placed.live_proc->active())
+    Log(LogLevel::kWarning, "the numbers in a sandbox's /proc stand still", {{"sandbox", id}});
+  RefreshNumbers(placed);
+  ScheduleNumbers();
+  IgnoreError(TrackFiles(placed), "commands then do not tell which files they changed");
   StartTimers(placed);
   Log(LogLevel::kInfo, "sandbox taken up", {{"sandbox", id}});
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "daemon/limits.h"
 
@@ -25,7 +26,13 @@ double MillisecondsSince(SteadyTime start) {
 
 }  // namespace
 
-Sandboxes::Sandboxes(const Parts& parts) : parts_(parts) {}
+Sandboxes::Sandboxes(const Parts& parts)
+    : parts_(parts),
+      cpu_turns_(UsableCpus()),
+      user_layers_(parts.config.state_dir + "/user-layers") {
+  if (const Result<std::string> text = ReadFile("/proc/cpuinfo", kCpuinfoBytes))
+    host_processors_ = SplitCpuinfo(*text);
+}
 Sandboxes::~Sandboxes() = default;
 
 void Sandboxes::Start() {
@@ -115,6 +122,28 @@ Result<ResolvedUser> Sandboxes::ResolveUserOf(const rootfs::Image& image, const 
   return ResolveUser(cached->second, user);
 }
 
+std::set<std::string> Sandboxes::UserLayersInUse() const {
+  std::set<std::string> names;
+  for (const auto& [id, entry] : living_)
+    if (!entry->facts.user_layer.empty()) names.insert(entry->facts.user_layer);
+  return names;
+}
+
+// Before the sandbox is begun: the layer counts as in use once the entry is among the living, and
+// nothing else runs in between.
+Status Sandboxes::AddUserLayer(const rootfs::Image& image, SandboxFacts& facts,
+                               runtime::CreateRequest& request) {
+  const oci::User& user = facts.process.user;
+  RETURN_IF_ERROR(ResolveUserOf(image, std::to_string(user.uid)));  // fills the cache
+  const UserFiles files = PlanUserFiles(users_by_image_.at(image.id), user.uid, user.gid);
+  if (files.name.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(facts.user_layer, user_layers_.Make(files, UserLayersInUse()));
+  ASSIGN_OR_RETURN(UniqueFd layer, user_layers_.Open(facts.user_layer));
+  request.layers.push_back(std::move(layer));
+  if (!facts.fields.env.contains("USER")) SetEnv(facts.process.env, "USER", files.name);
+  return OkStatus();
+}
+
 Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Created created) {
   const SteadyTime begun = Loop::Now();
   RETURN_IF_ERROR(Admit(fields));
@@ -141,13 +170,15 @@ Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Cr
   auto entry = std::make_unique<SandboxEntry>();
   entry->begun = begun;
   entry->facts.process = request.spec.process;
+  entry->facts.fields = std::move(fields);
+  RETURN_IF_ERROR(AddUserLayer(*image, entry->facts, request));
+  entry->facts.process.cpus = cpu_turns_.Take(entry->facts.fields.cpus);
   ASSIGN_OR_RETURN(entry->sandbox, parts_.runtime.Begin(std::move(request)));
   entry->facts.id = entry->sandbox->id();
   entry->facts.image_id = image->id;
   entry->facts.image_reference =
-      image->references.empty() ? fields.image : image->references.front();
+      image->references.empty() ? entry->facts.fields.image : image->references.front();
   entry->facts.created_at = std::chrono::system_clock::now();
-  entry->facts.fields = std::move(fields);
   entry->created = std::move(created);
   if (!entry->facts.fields.relax.empty())
     Log(LogLevel::kWarning, "a sandbox is confined less than by default",
@@ -256,13 +287,40 @@ void Sandboxes::BecomeReady(SandboxEntry& entry) {
   CHECK(MayMove(entry.moments.state, SandboxState::kRunning));
   entry.moments.state = SandboxState::kRunning;
   entry.commands = std::make_unique<Commands>(parts_.loop, *entry.sandbox, parts_.mode);
+  OpenNumbers(entry);
+  IgnoreError(TrackFiles(entry), "commands then do not tell which files they changed");
   StartTimers(entry);
   Log(LogLevel::kDebug, "sandbox made",
       {{"sandbox", entry.facts.id}, {"image", entry.facts.image_reference}});
   const Created created = std::exchange(entry.created, nullptr);
   if (created) created(&entry);
+  WriteFirstNumbers(entry);  // behind the answer, before the loop can take a command
   SchedulePrepare(entry.facts.id);
   ScheduleRefill();
+}
+
+// Commands run without it, too: they only cannot tell which files they changed.
+Status Sandboxes::TrackFiles(SandboxEntry& entry) {
+  const runtime::ScratchView& scratch = entry.sandbox->scratch();
+  if (parts_.walker == nullptr || !scratch.fd.valid()) return OkStatus();
+  FileTracker::Parts parts{.loop = parts_.loop,
+                           .worker = *parts_.walker,
+                           .budget = snapshot_budget_,
+                           .scratch = UniqueFd(),
+                           .roots = scratch.roots,
+                           .layers = {}};
+  ASSIGN_OR_RETURN(parts.scratch, Duplicate(scratch.fd.get()));
+  if (!entry.facts.fields.readonly_root) {
+    ASSIGN_OR_RETURN(const rootfs::Image image, parts_.store.Resolve(entry.facts.image_id));
+    for (const std::string& diff_id : image.diff_ids) {
+      ASSIGN_OR_RETURN(UniqueFd layer, parts_.store.OpenLayer(diff_id));
+      parts.layers.push_back(std::move(layer));
+    }
+    ASSIGN_OR_RETURN(UniqueFd skeleton, Duplicate(entry.sandbox->skeleton_fd()));
+    parts.layers.push_back(std::move(skeleton));
+  }
+  entry.commands->TrackFiles(std::make_unique<FileTracker>(std::move(parts)));
+  return OkStatus();
 }
 
 void Sandboxes::FailCreation(SandboxEntry& entry, Error error) {
@@ -354,6 +412,7 @@ Result<std::shared_ptr<Exec>> Sandboxes::Run(SandboxEntry& entry, ExecFields fie
                                              Exec::Done done, ExecSink sink) {
   ASSIGN_OR_RETURN(oci::ProcessSpec spec, SpecFor(entry, fields));
   Touch(entry);
+  RefreshBeforeCommand(entry);
   return entry.commands->Run(std::move(fields), std::move(spec),
                              parts_.config.max_commands_per_sandbox, std::move(done),
                              std::move(sink));

@@ -12,12 +12,16 @@
 
 #include "base/result.h"
 #include "cgroups/tree.h"
+#include "daemon/audit.h"
 #include "daemon/commands.h"
 #include "daemon/config.h"
+#include "daemon/cpu_turns.h"
 #include "daemon/image_users.h"
+#include "daemon/live_proc.h"
 #include "daemon/loop.h"
 #include "daemon/message.h"
 #include "daemon/sandbox_record.h"
+#include "daemon/user_layers.h"
 #include "rootfs/store.h"
 #include "runtime/runtime.h"
 
@@ -28,12 +32,14 @@ struct SandboxEntry {
   SandboxMoments moments;
   SteadyTime begun;
   std::unique_ptr<runtime::Sandbox> sandbox;
-  std::unique_ptr<Commands> commands;  // from kReady on
+  std::unique_ptr<Commands> commands;   // from kReady on
+  std::unique_ptr<LiveProc> live_proc;  // as commands; borrows the sandbox's descriptor
 
   // Its end.
   bool ending = false;
   bool init_ended = false;
   bool quarantined = false;
+  Peer ended_by;  // who asked for it; pid 0: nobody did
   SteadyTime removal_begun;
   Milliseconds removal_pause{0};
   std::optional<Error> error;  // why it could not be made, or not be removed
@@ -56,6 +62,8 @@ class Sandboxes {
     cgroups::Mode mode;
     uint64_t host_memory_bytes;
     uint32_t host_cpus;
+    Audit* audit = nullptr;    // without it ends are not recorded
+    Worker* walker = nullptr;  // for large looks at files; without it none are tracked
   };
   using Created = std::function<void(Result<SandboxEntry*>)>;
   using Removed = std::function<void(const Status&)>;
@@ -110,6 +118,9 @@ class Sandboxes {
   Result<oci::ProcessSpec> SpecFor(const SandboxEntry& entry, const std::string& user);
   Result<oci::ProcessSpec> SpecFor(const SandboxEntry& entry, const CommandFields& fields);
   Result<ResolvedUser> ResolveUserOf(const rootfs::Image& image, const std::string& user);
+  Status AddUserLayer(const rootfs::Image& image, SandboxFacts& facts,
+                      runtime::CreateRequest& request);
+  std::set<std::string> UserLayersInUse() const;
   void Track(SandboxEntry& entry);
   void OnSpawner();
   void OnSpawnerEvent(runtime::RuntimeEvent& event);
@@ -117,10 +128,18 @@ class Sandboxes {
   void OnAgentEvent(SandboxEntry& entry, const runtime::AgentEvent& event);
   void BecomeReady(SandboxEntry& entry);
   void FailCreation(SandboxEntry& entry, Error error);
+  Status TrackFiles(SandboxEntry& entry);
   void StartTimers(SandboxEntry& entry);
   void ArmIdleTimer(SandboxEntry& entry);
   void TakeUp(runtime::Recovered recovered);
   void SchedulePrepare(const std::string& id);
+
+  // Numbers shown inside: sandbox_numbers.cc.
+  void OpenNumbers(SandboxEntry& entry);
+  void WriteFirstNumbers(SandboxEntry& entry);
+  void RefreshNumbers(SandboxEntry& entry);
+  void RefreshBeforeCommand(SandboxEntry& entry);
+  void ScheduleNumbers();
   void ScheduleRefill();
 
   // The end of a sandbox: sandbox_removal.cc.
@@ -138,6 +157,7 @@ class Sandboxes {
   void SweepProcessDirectories();
 
   Parts parts_;
+  SnapshotBudget snapshot_budget_;                               // outlives the trackers in living_
   std::map<std::string, std::unique_ptr<SandboxEntry>> living_;  // being removed included
   std::map<std::string, std::string> ids_by_name_;
   std::vector<std::unique_ptr<SandboxEntry>>
@@ -147,7 +167,10 @@ class Sandboxes {
   uint64_t memory_granted_ = 0;
   std::function<bool()> busy_ = [] { return false; };
   int refill_postponed_ = 0;
-  Timer refill_timer_, tombstone_timer_;
+  CpuTurns cpu_turns_;
+  UserLayers user_layers_;
+  std::vector<std::string> host_processors_;
+  Timer refill_timer_, tombstone_timer_, numbers_timer_;
   Watch spawner_watch_;
 };
 

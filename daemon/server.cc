@@ -11,6 +11,8 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "daemon/audit.h"
+#include "daemon/files.h"
 #include "daemon/http_server.h"
 #include "daemon/images.h"
 #include "daemon/info.h"
@@ -23,6 +25,7 @@ namespace hutch::daemon {
 namespace {
 
 constexpr size_t kWorkerThreads = 2;
+constexpr size_t kWalkerThreads = 1;
 constexpr Milliseconds kStopPoll{20};
 constexpr Milliseconds kAfterKill{2'000};  // for killed commands to be answered
 
@@ -156,6 +159,13 @@ HttpServer::Options MakeOptions(const Config& config) {
                              .log_requests = config.log_level == "debug"};
 }
 
+Audit StartAudit(const Config& config) {
+  if (config.audit != "on") return Audit();
+  return Audit({.path = config.state_dir + "/audit.db",
+                .retention_days = config.audit_retention_days,
+                .max_bytes = config.audit_max_bytes});
+}
+
 void LogStart(const Config& config, const cgroups::Tree& tree) {
   Log(LogLevel::kInfo, "hutchd is ready",
       {{"version", HUTCH_VERSION},
@@ -183,12 +193,25 @@ Status RunServer(const Config& config) {
   IgnoreError(RemoveTree(config.state_dir + "/build"),
               "of builds the last daemon did not finish; their next one makes its own");
 
+  Audit audit = StartAudit(config);
   Worker worker(kWorkerThreads);  // the first threads
-  Sandboxes sandboxes(MakeParts(loop, config, *runtime, *store, tree.mode()));
+  Worker walker(kWalkerThreads);  // of its own: a command's answer must not wait for an import
+  Sandboxes::Parts parts = MakeParts(loop, config, *runtime, *store, tree.mode());
+  parts.walker = &walker;
+  parts.audit = &audit;
+  Sandboxes sandboxes(parts);
   RETURN_IF_ERROR(sandboxes.Recover());
   Images images(loop, worker, *store, sandboxes, config.state_dir);
   Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
-  Api api{.loop = loop, .config = config, .sandboxes = sandboxes, .images = images, .info = info};
+  FilesProgram files;
+  Api api{.loop = loop,
+          .config = config,
+          .sandboxes = sandboxes,
+          .images = images,
+          .info = info,
+          .files = files,
+          .audit = audit,
+          .worker = walker};
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config));
   HttpServer server(
       loop, std::move(socket.fd), MakeOptions(config),
@@ -207,6 +230,8 @@ Status RunServer(const Config& config) {
   sandboxes.Start();
   server.Start();
   LogStart(config, tree);
+  audit.Record({.kind = AuditKind::kDaemonStarted,
+                .detail = {{"version", HUTCH_VERSION}, {"sandboxes", sandboxes.List().size()}}});
   const Status notified = NotifySystemd("READY=1");
   if (!notified.has_value())
     Log(LogLevel::kWarning, "cannot notify systemd", {{"error", notified.error().ToString()}});
@@ -215,11 +240,15 @@ Status RunServer(const Config& config) {
 
   if (!socket.passed && ::unlink(config.socket.c_str()) != 0)
     Log(LogLevel::kWarning, "cannot remove the socket", {{"error", ErrnoName(errno)}});
+  audit.Record({.kind = AuditKind::kDaemonStopped});
   server.CloseAll();
   loop.RunPending();
   // An image job cannot be stopped in the middle; the store sweeps half-made layers at the next
   // start.
-  if (!worker.idle()) std::_Exit(EXIT_SUCCESS);
+  if (!worker.idle()) {
+    audit.Flush();
+    std::_Exit(EXIT_SUCCESS);
+  }
   return OkStatus();
 }
 

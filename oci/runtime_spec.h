@@ -37,6 +37,7 @@ struct ProcessSpec {
   std::vector<Rlimit> rlimits;
   bool no_new_privileges = true;
   std::optional<int> oom_score_adj;
+  std::vector<uint32_t> cpus;  // execCPUAffinity.final: CPUs it starts on; empty: all
 };
 
 struct Root {

@@ -26,4 +26,10 @@ inline constexpr unsigned kUnpackersAtOnce = 4;             // at once, for one 
 inline constexpr size_t kMaxReferenceBytes = 255;           // "name:tag"
 inline constexpr unsigned kBootstrapSilenceSeconds = 3600;  // mmdebstrap for one catalog image
 
+// What is looked at to tell which files a command changed.
+inline constexpr size_t kMaxTrackedFiles = 20'000;        // entries of one snapshot
+inline constexpr size_t kMaxTrackedNameBytes = 2u << 20;  // of all their names together
+inline constexpr size_t kMaxTrackedDepth = 128;           // directories below a mount
+inline constexpr size_t kMaxTrackedPathBytes = 4095;      // of a directory that is listed
+
 }  // namespace hutch::rootfs

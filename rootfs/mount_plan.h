@@ -10,6 +10,7 @@
 namespace hutch::rootfs {
 
 inline constexpr size_t kMaxMountOps = 96;
+inline constexpr size_t kMaxPins = 2;
 
 enum class MountOpKind : uint8_t {
   kScratchBind,    // a directory of the scratch file system: source = its name there
@@ -19,6 +20,13 @@ enum class MountOpKind : uint8_t {
   kMaskDirectory,  // an empty read-only directory over the target; a missing target is fine
   kMaskFile,       // the template's /dev/null over the target; a missing target is fine
   kReadonly,       // the target bound over itself, read-only; a missing target is fine
+  kTemplateBind,   // a file of the templates (source) over the target, which may be missing
+  kProcSys,   // the templates' tree at source over the target, a procfs's sys; the kernel's own
+              // random/uuid shows through
+  kPinLink,   // keeps the symbolic link that is the target in use, through a descriptor
+  kSealProc,  // from now on only processes, and what is mounted over or pinned, are to be found
+              // in the procfs at the target; proved with names. source: must be found, or ""
+  kLast = kSealProc,
 };
 
 // Offsets point into the plan's string area; every string ends with a NUL.
@@ -44,11 +52,12 @@ struct MountContext {
   size_t fd_count;
   int root_fd;          // the detached root file system
   int scratch_fd;       // the detached scratch file system
-  int mask_fd;          // a detached empty read-only file system
-  int ready_proc_fd;    // made ahead, or -1: procfs with subset=pid,hidepid=invisible
+  int mask_fd;          // a detached read-only file system: rootfs/proc_files.h
+  int ready_proc_fd;    // made ahead, or -1: procfs with hidepid=invisible, not sealed yet
   int ready_devpts_fd;  // made ahead, or -1
   int ready_mqueue_fd;  // made ahead, or -1
   bool default_proc;    // kProc may use ready_proc_fd
+  int* pins;            // kMaxPins, -1 where unused: what kPinLink opened, owned by the caller
 };
 
 // Runs in the child: attaches root and scratch, does every op inside the root by descriptors, and
@@ -58,7 +67,7 @@ struct MountContext {
 int DoMounts(const MountContext& context, size_t* failed_op) noexcept;
 
 // Makes ahead what does not depend on any request. Each descriptor, or -errno.
-int MakeProc(bool subset_pid) noexcept;
+int MakeProc() noexcept;  // hidepid=invisible; a kSealProc must follow
 int MakeDevpts() noexcept;
 int MakeMqueue() noexcept;
 

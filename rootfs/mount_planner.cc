@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "rootfs/proc_files.h"
 
 namespace hutch::rootfs {
 namespace {
@@ -115,14 +116,41 @@ Status PlanTmpfs(Planner& planner, const oci::Mount& mount, const std::string& t
   return OkStatus();
 }
 
+// What is put in before the rest is taken away.
+void PlanHonestProc(Planner& planner, const std::string& target) {
+  planner.plan.live_proc = true;
+  for (const char* name : kLiveProcFiles) {
+    MountOp& op = planner.Add(MountOpKind::kScratchBind, target + "/" + name);
+    op.source = planner.Text(std::string(kProcFilesDirectory) + "/" + name);
+    op.attributes = kProcFileAttributes;
+  }
+  for (const ProcTextRow& row : kProcTexts) {
+    MountOp& op = planner.Add(MountOpKind::kTemplateBind, target + "/" + row.name);
+    op.source = planner.Text(std::string(kProcTemplate) + "/" + row.name);
+  }
+  MountOp& op = planner.Add(MountOpKind::kProcSys, target + "/sys");
+  op.source = planner.Text(std::string(kProcTemplate) + "/sys");
+  for (const char* name : kProcLinks) planner.Add(MountOpKind::kPinLink, target + "/" + name);
+}
+
 Status PlanProc(Planner& planner, const oci::Mount& mount, const std::string& target) {
-  const Options options = ReadOptions(mount);
+  Options options = ReadOptions(mount);
+  std::string subset;
+  std::erase_if(options.pairs, [&](const auto& pair) {
+    return pair.first == "subset" && (subset = pair.second, true);
+  });
+  if (!subset.empty() && subset != "pid" && subset != "honest")
+    return MountError(mount, "subset must be \"pid\" or \"honest\"");
+  if (!subset.empty() && target != "proc") return MountError(mount, "a subset is for /proc alone");
   MountOp& op = planner.Add(MountOpKind::kProc, target);
   op.attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | options.attributes;
   planner.SetPairs(op, options.pairs);
+  if (subset.empty()) return OkStatus();
   using Pair = std::pair<std::string, std::string>;
-  planner.plan.default_proc =
-      options.pairs == std::vector<Pair>{{"hidepid", "invisible"}, {"subset", "pid"}};
+  planner.plan.default_proc = options.pairs == std::vector<Pair>{{"hidepid", "invisible"}};
+  if (subset == "honest") PlanHonestProc(planner, target);
+  MountOp& seal = planner.Add(MountOpKind::kSealProc, target);
+  seal.source = subset == "honest" ? planner.Text("meminfo") : 0;
   return OkStatus();
 }
 
@@ -133,7 +161,7 @@ struct MountKind {
 };
 constexpr MountKind kMountKinds[] = {
     {"tmpfs", "mode= uid= gid= size= nr_inodes=", PlanTmpfs},
-    {"proc", "hidepid= subset=", PlanProc},
+    {"proc", "hidepid= subset=pid subset=honest", PlanProc},
 };
 
 Status PlanOne(Planner& planner, const oci::Mount& mount) {

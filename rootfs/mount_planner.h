@@ -17,6 +17,7 @@ struct MountPlan {
   std::string strings;  // every string NUL-terminated
   std::vector<ScratchDirectory> scratch_directories;
   bool default_proc = false;  // the ready-made procfs may be used
+  bool live_proc = false;     // kProcFilesDirectory of the scratch file system has its files
 };
 
 // Descriptor numbers of kAttach ops: the caller's order of descriptors.

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/sys_raw.h"
+#include "rootfs/proc_files.h"
 
 namespace hutch::rootfs {
 namespace {
@@ -44,7 +45,8 @@ int Bind(int from_fd, const char* path, uint64_t attributes, int root_fd,
   const unsigned flags = OPEN_TREE_CLONE | (*path == '\0' ? AT_EMPTY_PATH : 0u);
   const ScopedFd clone{sys::OpenTree(from_fd, path, flags)};
   if (clone.fd < 0) return -clone.fd;
-  if (const int err = SetAttributes(clone.fd, attributes); err != 0) return err;
+  if (const int err = attributes != 0 ? SetAttributes(clone.fd, attributes) : 0; err != 0)
+    return err;
   return Attach(clone.fd, root_fd, target);
 }
 
@@ -100,6 +102,51 @@ int DoReadonly(const MountContext& c, const char* target) noexcept {
               c.root_fd, target);
 }
 
+// The kernel's file is taken while its directory can still be seen.
+int DoProcSys(const MountContext& c, const MountOp& op) noexcept {
+  const ScopedFd uuid{sys::OpenTree(c.root_fd, kProcUuidTarget, OPEN_TREE_CLONE)};
+  if (uuid.fd < 0) return -uuid.fd;
+  if (const int err = SetAttributes(uuid.fd, kProcFileAttributes); err != 0) return err;
+  if (const int err = Bind(c.mask_fd, c.strings + op.source, 0, c.root_fd, c.strings + op.target);
+      err != 0)
+    return err;
+  return Attach(uuid.fd, c.root_fd, kProcUuidTarget);
+}
+
+int DoPinLink(const MountContext& c, const char* target) noexcept {
+  for (size_t i = 0; i < kMaxPins; ++i) {
+    if (c.pins[i] >= 0) continue;
+    c.pins[i] = sys::Openat2(c.root_fd, target, O_PATH | O_NOFOLLOW, RESOLVE_BENEATH);
+    return c.pins[i] < 0 ? -c.pins[i] : 0;
+  }
+  return ENFILE;
+}
+
+// 0 when the name cannot be found.
+int VerifyHidden(int proc_fd, const char* name) noexcept {
+  const ScopedFd at{sys::Openat2(proc_fd, name, O_PATH | O_NOFOLLOW, RESOLVE_BENEATH)};
+  return at.fd == -ENOENT ? 0 : EPERM;
+}
+
+// subset=pid takes every name away that is not in use: lookups of it answer ENOENT, whatever this
+// kernel has there. A dentry that is a mount point or held open stays where it is (dcache), so what
+// was put in before is exactly what can be found after.
+int DoSealProc(const MountContext& c, const MountOp& op) noexcept {
+  const ScopedFd proc{sys::Openat2(c.root_fd, c.strings + op.target, O_PATH, kInside)};
+  if (proc.fd < 0) return -proc.fd;
+  const ScopedFd fs{sys::Fspick(proc.fd, "", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH)};
+  if (fs.fd < 0) return -fs.fd;
+  int rc = sys::Fsconfig(fs.fd, FSCONFIG_SET_STRING, "subset", "pid", 0);
+  if (rc == 0) rc = sys::Fsconfig(fs.fd, FSCONFIG_CMD_RECONFIGURE, nullptr, nullptr, 0);
+  if (rc < 0) return -rc;
+  for (const char* name : kNeverInProc)
+    if (const int err = VerifyHidden(proc.fd, name); err != 0) return err;
+  const char* found = c.strings + op.source;
+  if (*found == '\0') return VerifyHidden(proc.fd, "sys");
+  const ScopedFd at{sys::Openat2(proc.fd, found, O_PATH | O_NOFOLLOW, RESOLVE_BENEATH)};
+  return at.fd < 0 ? -at.fd : 0;
+}
+
 int DoOp(const MountContext& c, const MountOp& op) noexcept {
   const char* target = c.strings + op.target;
   switch (op.kind) {
@@ -112,11 +159,19 @@ int DoOp(const MountContext& c, const MountOp& op) noexcept {
     case MountOpKind::kFilesystem:
       return DoFilesystem(c, op);
     case MountOpKind::kMaskDirectory:
-      return MissingIsFine(Bind(c.mask_fd, "", MOUNT_ATTR_RDONLY, c.root_fd, target));
+      return MissingIsFine(Bind(c.mask_fd, kEmptyTemplate, 0, c.root_fd, target));
     case MountOpKind::kMaskFile:
       return MissingIsFine(Bind(c.root_fd, "dev/null", 0, c.root_fd, target));
     case MountOpKind::kReadonly:
       return DoReadonly(c, target);
+    case MountOpKind::kTemplateBind:
+      return MissingIsFine(Bind(c.mask_fd, c.strings + op.source, 0, c.root_fd, target));
+    case MountOpKind::kProcSys:
+      return DoProcSys(c, op);
+    case MountOpKind::kPinLink:
+      return DoPinLink(c, target);
+    case MountOpKind::kSealProc:
+      return DoSealProc(c, op);
   }
   return EINVAL;
 }
@@ -132,9 +187,9 @@ int Pivot(int root_fd) noexcept {
 
 }  // namespace
 
-int MakeProc(bool subset_pid) noexcept {
-  static constexpr char kOptions[] = "hidepid\0invisible\0subset\0pid\0";
-  return MakeFilesystem("proc", kOptions, subset_pid ? 2 : 0,
+int MakeProc() noexcept {
+  static constexpr char kOptions[] = "hidepid\0invisible\0";
+  return MakeFilesystem("proc", kOptions, 1,
                         MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
 }
 

@@ -47,6 +47,9 @@ class Scratch {
   // mkdirat + chown to host_id_start + id.
   Status MakeDirectories(std::span<const ScratchDirectory> directories,
                          uint32_t host_id_start) const;
+  // kProcFilesDirectory with the empty files of kLiveProcFiles, the host's root's: a sandbox can
+  // read them where they are bound and write them nowhere.
+  Status MakeProcFiles() const;
   Result<UniqueFd> OpenDirectory(const std::string& name) const;
   int mount_fd() const { return mount_.get(); }
   uint64_t size_bytes() const { return size_bytes_; }
@@ -74,7 +77,8 @@ class Templates {
   static Result<Templates> Make(const std::string& directory, const std::string& skeleton_dir);
   Result<UniqueFd> CloneDev()
       const;  // detached: null zero full random urandom tty, links; read-only, nosuid, noexec
-  Result<UniqueFd> CloneMask() const;  // detached: an empty read-only directory
+  Result<UniqueFd> CloneMask()
+      const;  // detached, read-only: rootfs/proc_files.h says what is in it
   int skeleton_fd() const {
     return skeleton_.get();
   }  // topmost lower layer: /proc, /dev and so on are real directories whatever the image says

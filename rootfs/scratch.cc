@@ -8,6 +8,7 @@
 #include "base/rooted_path.h"
 #include "base/sys_raw.h"
 #include "rootfs/overlay.h"
+#include "rootfs/proc_files.h"
 
 namespace hutch::rootfs {
 namespace {
@@ -59,6 +60,19 @@ Status Scratch::MakeDirectories(std::span<const ScratchDirectory> directories,
       return SysError(errno, "chown scratch directory " + d.name);
     if (::fchmodat(mount_.get(), d.name.c_str(), d.mode, 0) != 0)
       return SysError(errno, "chmod scratch directory " + d.name);
+  }
+  return OkStatus();
+}
+
+Status Scratch::MakeProcFiles() const {
+  if (::mkdirat(mount_.get(), kProcFilesDirectory, 0755) != 0 ||
+      ::fchmodat(mount_.get(), kProcFilesDirectory, 0711, 0) != 0)
+    return SysError(errno, "make the directory of /proc's files");
+  ASSIGN_OR_RETURN(const UniqueFd directory, OpenAt(mount_.get(), kProcFilesDirectory, O_RDONLY));
+  for (const char* name : kLiveProcFiles) {
+    ASSIGN_OR_RETURN(const UniqueFd file,
+                     OpenAt(directory.get(), name, O_WRONLY | O_CREAT | O_EXCL, 0444));
+    if (::fchmod(file.get(), 0444) != 0) return SysError(errno, std::string("chmod ") + name);
   }
   return OkStatus();
 }

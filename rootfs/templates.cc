@@ -6,6 +6,8 @@
 #include "base/file.h"
 #include "base/sys_raw.h"
 #include "rootfs/overlay.h"
+#include "rootfs/proc_files.h"
+#include "rootfs/proc_template.h"
 
 namespace hutch::rootfs {
 namespace {
@@ -74,6 +76,12 @@ Status Freeze(int mount, uint64_t attributes) {
   return OkStatus();
 }
 
+Status FillMask(int mask) {
+  if (::mkdirat(mask, kEmptyTemplate, 0755) != 0 || ::fchmodat(mask, kEmptyTemplate, 0755, 0) != 0)
+    return SysError(errno, "make the empty template");
+  return FillProcTemplate(mask);
+}
+
 Status FillSkeleton(const std::string& directory) {
   RETURN_IF_ERROR(MakeDirectories(directory, 0755));
   if (::chmod(directory.c_str(), 0755) != 0)
@@ -106,7 +114,7 @@ Result<Templates::Attached> Templates::Attach(const std::string& path) {
   const UniqueFd fs(sys::Fsopen("tmpfs"));
   if (!fs.valid()) return SysError(-fs.get(), "fsopen tmpfs");
   int rc = sys::Fsconfig(fs.get(), FSCONFIG_SET_STRING, "mode", "0755", 0);
-  if (rc == 0) rc = sys::Fsconfig(fs.get(), FSCONFIG_SET_STRING, "size", "64k", 0);
+  if (rc == 0) rc = sys::Fsconfig(fs.get(), FSCONFIG_SET_STRING, "size", "256k", 0);
   if (rc == 0) rc = sys::Fsconfig(fs.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0);
   if (rc < 0) return SysError(-rc, "create a template file system");
   UniqueFd mount(sys::Fsmount(fs.get(), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC));
@@ -127,6 +135,7 @@ Result<Templates> Templates::Make(const std::string& directory, const std::strin
   RETURN_IF_ERROR(FillDev(t.dev_.mount.get()));
   RETURN_IF_ERROR(Freeze(t.dev_.mount.get(), MOUNT_ATTR_RDONLY));
   ASSIGN_OR_RETURN(t.mask_, Attach(directory + "/mask"));
+  RETURN_IF_ERROR(FillMask(t.mask_.mount.get()));
   RETURN_IF_ERROR(Freeze(t.mask_.mount.get(), MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV));
   RETURN_IF_ERROR(FillSkeleton(skeleton_dir));
   ASSIGN_OR_RETURN(t.skeleton_, Open(skeleton_dir, O_PATH | O_DIRECTORY));

@@ -18,7 +18,12 @@ inline constexpr int kConnFd = 3;  // to hutchd
 inline constexpr int kListenFd =
     4;  // <run-dir>/sandboxes/<id>/agent.sock, bound by hutchd, listened on by the agent
 inline constexpr int kOomScoreFd = 5;  // its own /proc/<pid>/oom_score_adj, write-only
-inline constexpr int kFirstFreeFd = 6;
+inline constexpr int kScratchFd =
+    6;  // the root of its scratch file system, O_PATH, once it has a plan: for a later hutchd
+inline constexpr int kFirstFreeFd = 7;
+// From there on, when kPlanLiveProc is set: the directory of /proc's live files (O_PATH; its number
+// is kProcFilesFd), then the links of /proc that are kept in use.
+static_assert(kFirstFreeFd == kProcFilesFd);
 
 // What the agent knows of itself; one static instance, filled step by step.
 struct AgentState {
@@ -27,6 +32,8 @@ struct AgentState {
   size_t v1_count;
   int go_fd;                          // readable once the id maps are written
   int proc_fd, devpts_fd, mqueue_fd;  // made ahead
+  int clock_fd;                       // its own timens_offsets; -1: the kernel has none
+  unsigned kept_count;                // descriptors from kFirstFreeFd on
   ChildPlan plan;
   int plan_fds[kPlanFdCount];
   size_t failed_mount;

@@ -193,7 +193,8 @@ Result<std::string> PrintPlan(const oci::Spec& spec, const rootfs::MountPlan& mo
   PlanMessage message{};
   message.flags = (spec.process.no_new_privileges ? kPlanNoNewPrivileges : 0u) |
                   (spec.root.readonly ? kPlanReadonlyRoot : 0u) |
-                  (mounts.default_proc ? kPlanDefaultProc : 0u);
+                  (mounts.default_proc ? kPlanDefaultProc : 0u) |
+                  (mounts.live_proc ? kPlanLiveProc : 0u);
   if (spec.process.rlimits.size() > std::size(message.rlimits))
     return Error{.code = Code::kInvalidArgument, .what = "more than 16 rlimits"};
   for (const oci::Rlimit& limit : spec.process.rlimits) {
@@ -241,6 +242,8 @@ Result<std::string> PrintStart(uint32_t process, const oci::ProcessSpec& spec,
   message.kept_count = options.kept_count;
   message.rows = options.rows;
   message.columns = options.columns;
+  for (const uint32_t cpu : spec.cpus)
+    if (cpu < kCpuMaskWords * 64) message.cpu_mask[cpu / 64] |= uint64_t{1} << cpu % 64;
   std::string bytes(reinterpret_cast<const char*>(&message), sizeof message);
   bytes.append(spec.cwd).push_back('\0');
   for (const auto* list : {&spec.args, &spec.env})

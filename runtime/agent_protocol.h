@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "runtime/agent_step_names.h"
+
 namespace hutch::runtime {
 
 inline constexpr uint32_t kAgentMagic = 0x48435448;  // "HTCH"
@@ -21,6 +23,10 @@ inline constexpr size_t kMaxGroups = 32;
 inline constexpr size_t kMaxAgentProcesses = 1024;  // that the agent remembers at once
 inline constexpr size_t kMaxNotes = 16;
 inline constexpr size_t kMaxKeptFds = 3;  // that the agent keeps for one process
+// The agent's descriptor of the directory of /proc's live files: hutchd takes it again with
+// pidfd_getfd(2) after a restart.
+inline constexpr int kProcFilesFd = 7;
+inline constexpr size_t kCpuMaskWords = 16;  // 1024 CPUs
 
 enum class AgentMessage : uint16_t {
   kPlan = 1,     // hutchd: become a sandbox; descriptors: see PlanFd
@@ -114,9 +120,10 @@ struct StartMessage {
   uint32_t group_count;
   uint32_t groups[kMaxGroups];
   uint32_t arg_count, env_count;
-  uint32_t flags;          // StartFlags
-  uint32_t kept_count;     // descriptors behind the others, to be kept until kForget
-  uint16_t rows, columns;  // of a new terminal
+  uint32_t flags;                    // StartFlags
+  uint32_t kept_count;               // descriptors behind the others, to be kept until kForget
+  uint16_t rows, columns;            // of a new terminal
+  uint64_t cpu_mask[kCpuMaskWords];  // affinity, bit n of word n / 64; all zero: left alone
   // then: workdir, the args, the env entries, each NUL-terminated
 };
 enum StartFlags : uint32_t {
@@ -134,79 +141,5 @@ struct StartReport {
 static_assert(std::is_trivially_copyable_v<StartMessage> &&
               std::is_trivially_copyable_v<ReadyMessage>);
 static_assert(sizeof(ReadyMessage) <= kMaxReplyBytes);
-
-// Steps of the agent, in order: before the plan is known, then the plan. Names in kAgentStepNames.
-enum class AgentStep : uint32_t {
-  kOpenOomScore,
-  kJoinV1Cgroups,
-  kAwaitMaps,
-  kBecomeRoot,
-  kSession,
-  kKeyring,
-  kHostname,
-  kPropagation,
-  kPrepareMounts,
-  kDropBounding,
-  kListen,
-  kReadPlan,
-  kRlimits,
-  kMounts,
-  kSealFds,
-  kNoNewPrivileges,
-  kDropCapabilities,
-  kVerifyCapabilities,
-  kSeccomp,
-  kVerifySeccomp,
-  kVerifyRoot,
-  kCount,
-};
-inline constexpr const char* kAgentStepNames[] = {
-    "open oom score",
-    "join v1 cgroups",
-    "await id maps",
-    "become root",
-    "new session",
-    "session keyring",
-    "hostname",
-    "mount propagation",
-    "prepare mounts",
-    "drop bounding set",
-    "listen",
-    "read plan",
-    "rlimits",
-    "mounts",
-    "seal descriptors",
-    "no new privileges",
-    "drop capabilities",
-    "verify capabilities",
-    "seccomp filter",
-    "verify seccomp",
-    "verify root",
-};
-static_assert(sizeof kAgentStepNames / sizeof *kAgentStepNames ==
-              static_cast<size_t>(AgentStep::kCount));
-
-// Steps of a process between clone and exec.
-enum class ProcessStep : uint32_t {
-  kSignals,
-  kStdio,
-  kSession,
-  kOpenFiles,
-  kGroups,
-  kUser,
-  kVerifyUser,
-  kWorkdir,
-  kFilter,
-  kSealFds,
-  kExec,
-  kCount,
-};
-inline constexpr const char* kProcessStepNames[] = {
-    "reset signals", "standard descriptors", "session", "open files",     "groups",
-    "user",          "verify user",          "workdir", "seccomp filter", "seal descriptors",
-    "exec",
-};
-static_assert(sizeof kProcessStepNames / sizeof *kProcessStepNames ==
-              static_cast<size_t>(ProcessStep::kCount));
 
 }  // namespace hutch::runtime

@@ -10,9 +10,11 @@
 #include <sys/statvfs.h>
 
 #include <cstring>
+#include <ctime>
 #include <initializer_list>
 
 #include "base/sys_raw.h"
+#include "rootfs/proc_files.h"
 #include "runtime/agent_child.h"
 
 namespace hutch::runtime {
@@ -29,6 +31,12 @@ int OpenOomScore(AgentState&) noexcept {
   const int err = ::dup3(fd, kOomScoreFd, O_CLOEXEC) == kOomScoreFd ? 0 : errno;
   ::close(fd);
   return err;
+}
+
+// As above; needs CAP_SYS_TIME when written, which is looked up in who opened it.
+int OpenClock(AgentState& s) noexcept {
+  s.clock_fd = ::open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
+  return s.clock_fd >= 0 || errno == ENOENT ? 0 : errno;
 }
 
 int JoinV1Cgroups(AgentState& s) noexcept {
@@ -75,7 +83,7 @@ int SetPropagation(AgentState&) noexcept {
 }
 
 int PrepareMounts(AgentState& s) noexcept {
-  s.proc_fd = rootfs::MakeProc(true);
+  s.proc_fd = rootfs::MakeProc();
   s.devpts_fd = rootfs::MakeDevpts();
   s.mqueue_fd = rootfs::MakeMqueue();
   for (const int fd : {s.proc_fd, s.devpts_fd, s.mqueue_fd})
@@ -120,7 +128,58 @@ int SetRlimits(AgentState& s) noexcept {
   return 0;
 }
 
+size_t AppendNumber(char* out, uint64_t value) noexcept {
+  char digits[20];
+  size_t n = 0;
+  do digits[n++] = static_cast<char>('0' + value % 10);
+  while ((value /= 10) != 0);
+  for (size_t i = 0; i < n; ++i) out[i] = digits[n - 1 - i];
+  return n;
+}
+
+// The time since boot counts from now for every process started from here on, so that start times
+// in /proc, uptime(1) and our /proc/uptime agree. A new time namespace is for children only, and
+// its offsets are fixed by the first of them.
+int SetClock(AgentState& s) noexcept {
+  if (s.clock_fd < 0) return 0;
+  if (const long rc = sys::Raw(SYS_unshare, CLONE_NEWTIME); rc < 0) return static_cast<int>(-rc);
+  timespec now{};
+  if (const long rc = sys::Raw(SYS_clock_gettime, CLOCK_BOOTTIME, &now); rc < 0)
+    return static_cast<int>(-rc);
+  char text[48] = "boottime -";
+  size_t n = std::strlen(text);
+  n += AppendNumber(text + n, static_cast<uint64_t>(now.tv_sec));
+  std::memcpy(text + n, " 0\n", 3);
+  n += 3;
+  const bool written = ::write(s.clock_fd, text, n) == static_cast<ssize_t>(n);
+  const int err = written ? 0 : errno;
+  ::close(s.clock_fd);
+  return err;
+}
+
+// Moves what outlives the plan to fixed numbers; the plan's own descriptors may sit there.
+int KeepDescriptors(AgentState& s, const int* pins) noexcept {
+  int kept[2 + rootfs::kMaxPins];
+  size_t count = 0;
+  kept[count++] = s.plan_fds[kPlanScratchFd];
+  if ((s.plan.message->flags & kPlanLiveProc) != 0) {
+    kept[count] = sys::Openat2(s.plan_fds[kPlanScratchFd], rootfs::kProcFilesDirectory,
+                               O_PATH | O_DIRECTORY, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+    if (kept[count] < 0) return -kept[count];
+    ++count;
+    for (size_t i = 0; i < rootfs::kMaxPins; ++i) kept[count++] = pins[i];
+  }
+  for (size_t i = 0; i < count; ++i)
+    if (kept[i] = ::fcntl(kept[i], F_DUPFD_CLOEXEC, 64); kept[i] < 0) return errno;
+  for (size_t i = 0; i < count; ++i)
+    if (::dup3(kept[i], kScratchFd + static_cast<int>(i), O_CLOEXEC) < 0) return errno;
+  s.kept_count = static_cast<unsigned>(count - 1);
+  return 0;
+}
+
 int DoAllMounts(AgentState& s) noexcept {
+  int pins[rootfs::kMaxPins];
+  for (int& pin : pins) pin = -1;
   const rootfs::MountContext context{s.plan.mounts,
                                      s.plan.message->mount_count,
                                      s.plan.strings,
@@ -132,13 +191,17 @@ int DoAllMounts(AgentState& s) noexcept {
                                      s.proc_fd,
                                      s.devpts_fd,
                                      s.mqueue_fd,
-                                     (s.plan.message->flags & kPlanDefaultProc) != 0};
-  return rootfs::DoMounts(context, &s.failed_mount);
+                                     (s.plan.message->flags & kPlanDefaultProc) != 0,
+                                     pins};
+  const int err = rootfs::DoMounts(context, &s.failed_mount);
+  return err != 0 ? err : KeepDescriptors(s, pins);
 }
 
-// Nothing of the host's stays open: connection, listening socket and the standard three (which are
-// /dev/null).
-int SealFds(AgentState&) noexcept { return -sys::CloseRange(kFirstFreeFd, ~0u, 0); }
+// Nothing of the host's stays open: connection, listening socket, the standard three (which are
+// /dev/null), and what KeepDescriptors put behind them.
+int SealFds(AgentState& s) noexcept {
+  return -sys::CloseRange(kFirstFreeFd + s.kept_count, ~0u, 0);
+}
 
 int SetNoNewPrivileges(AgentState& s) noexcept {
   if ((s.plan.message->flags & kPlanNoNewPrivileges) == 0) return 0;
@@ -199,6 +262,7 @@ struct AgentStepRow {
 
 constexpr AgentStepRow kBlankSteps[] = {
     {AgentStep::kOpenOomScore, OpenOomScore},    // before the ids change
+    {AgentStep::kOpenClock, OpenClock},          // before the ids change
     {AgentStep::kJoinV1Cgroups, JoinV1Cgroups},  // before any fork: membership is inherited
     {AgentStep::kAwaitMaps, AwaitMaps},          // without maps every id is the overflow id
     {AgentStep::kBecomeRoot, BecomeRoot},
@@ -215,6 +279,7 @@ constexpr AgentStepRow kBlankSteps[] = {
 constexpr AgentStepRow kPlanSteps[] = {
     {AgentStep::kReadPlan, ReadPlan},
     {AgentStep::kRlimits, SetRlimits},
+    {AgentStep::kClock, SetClock},      // at creation, not in the blank; needs SYS_ADMIN
     {AgentStep::kMounts, DoAllMounts},  // needs SYS_ADMIN and the plan's descriptors
     {AgentStep::kSealFds, SealFds},     // after the last use of a descriptor of the host's
     {AgentStep::kNoNewPrivileges, SetNoNewPrivileges},

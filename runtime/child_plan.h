@@ -28,6 +28,7 @@ enum PlanFlags : uint32_t {
   kPlanNoNewPrivileges = 1,
   kPlanReadonlyRoot = 2,
   kPlanDefaultProc = 4,
+  kPlanLiveProc = 8,  // keep the directory of /proc's files open for a later hutchd
 };
 
 struct PlanMessage {

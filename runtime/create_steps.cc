@@ -9,6 +9,7 @@
 
 #include "base/fd_socket.h"
 #include "base/file.h"
+#include "rootfs/proc_files.h"
 #include "runtime/agent_messages.h"
 #include "runtime/creation.h"
 #include "runtime/spawn_protocol.h"
@@ -85,7 +86,7 @@ Status TakeNetwork(Shell& s) {
 
 Status MakeScratch(Shell& s) {
   ASSIGN_OR_RETURN(s.scratch, rootfs::Scratch::Make(kBlankScratchBytes));
-  return OkStatus();
+  return s.scratch->MakeProcFiles();
 }
 
 Status RequestClone(Shell& s) {
@@ -104,6 +105,8 @@ Status RequestClone(Shell& s) {
 // The cgroup, not the pid: whatever the sandbox started goes with it.
 Status KillAll(Shell& s) {
   s.scratch.reset();
+  s.proc_files.reset();
+  s.scratch_view.fd.reset();
   s.conn.reset();
   return s.has_cgroups ? s.group.Kill() : OkStatus();
 }
@@ -159,6 +162,9 @@ Status SendPlan(Creation& c) {
   Shell& s = *c.shell;
   ASSIGN_OR_RETURN(const UniqueFd mask, s.workshop->templates->CloneMask());
   ASSIGN_OR_RETURN(const UniqueFd dev, s.workshop->templates->CloneDev());
+  if (c.mounts.live_proc) {
+    ASSIGN_OR_RETURN(s.proc_files, s.scratch->OpenDirectory(rootfs::kProcFilesDirectory));
+  }
   int fds[kPlanFdCount];
   fds[kPlanRootFd] = c.root.get();
   fds[kPlanScratchFd] = s.scratch->mount_fd();
@@ -167,6 +173,8 @@ Status SendPlan(Creation& c) {
   const std::string_view bytes(c.plan);
   RETURN_IF_ERROR(SendMessage(s.conn.get(), {&bytes, 1}, fds));
   c.root.reset();
+  ASSIGN_OR_RETURN(s.scratch_view.fd, Duplicate(s.scratch->mount_fd()));
+  s.scratch_view.roots = rootfs::TrackedRoots(c.mounts, kUpperName);
   s.scratch.reset();  // the agent has it now
   s.userns.reset();
   return OkStatus();

@@ -14,6 +14,7 @@
 #include "rootfs/overlay.h"
 #include "runtime/host_ids.h"
 #include "runtime/runtime.h"
+#include "runtime/scratch_view.h"
 #include "runtime/spawner.h"
 #include "runtime/steps.h"
 #include "seccomp/filters.h"
@@ -45,7 +46,9 @@ struct Shell {
   UniqueFd conn;                             // our end of the socket to the agent
   UniqueFd conn_child, listen_child, netns;  // until the clone
   std::optional<rootfs::Scratch> scratch;    // until the plan is sent
+  ScratchView scratch_view;                  // from then on
   Pidfd init;                                // once spawned
+  UniqueFd proc_files;                       // directory of /proc's live files, from the plan on
   UniqueFd userns;                           // once spawned, until the root is built
   std::vector<Timing> timings;
 

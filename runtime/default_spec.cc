@@ -27,7 +27,10 @@ const std::vector<oci::Rlimit> kRlimits = {
 
 std::vector<oci::Mount> DefaultMounts() {
   return {
-      {"/proc", "proc", "proc", {"nosuid", "nodev", "noexec", "hidepid=invisible", "subset=pid"}},
+      {"/proc",
+       "proc",
+       "proc",
+       {"nosuid", "nodev", "noexec", "hidepid=invisible", "subset=honest"}},
       {"/dev/shm", "tmpfs", "tmpfs", {"nosuid", "nodev", "noexec", "mode=1777"}},
       {"/tmp", "tmpfs", "tmpfs", {"nosuid", "nodev", "mode=1777"}},
       {"/var/tmp", "tmpfs", "tmpfs", {"nosuid", "nodev", "mode=1777"}},
@@ -55,6 +58,12 @@ oci::Spec DefaultSpec() {
   spec.linux_.resources.cpu_quota_us = 100000;
   spec.linux_.resources.cpu_period_us = 100000;
   return spec;
+}
+
+void UsePidsProc(oci::Spec& spec) {
+  for (oci::Mount& mount : spec.mounts)
+    if (mount.destination == "/proc")
+      mount.options = {"nosuid", "nodev", "noexec", "hidepid=invisible", "subset=pid"};
 }
 
 void UseFullProc(oci::Spec& spec) {

@@ -22,7 +22,7 @@ bool OptionsFit(const char* strings, size_t size, size_t at, size_t pairs) noexc
 }
 
 bool MountFits(const rootfs::MountOp& op, const char* strings, size_t size) noexcept {
-  return op.target < size && op.source < size && op.kind <= rootfs::MountOpKind::kReadonly &&
+  return op.target < size && op.source < size && op.kind <= rootfs::MountOpKind::kLast &&
          OptionsFit(strings, size, op.options_at, op.options);
 }
 

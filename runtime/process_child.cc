@@ -25,6 +25,18 @@ int ResetSignals(const ProcessContext&) noexcept {
   return ::sigprocmask(SIG_SETMASK, &none, nullptr) == 0 ? 0 : errno;
 }
 
+// What nproc and the thread pools of run-times count. A hint, not the limit (that is the quota): a
+// CPU that has gone meanwhile, or a profile that forbids the call, is no reason to refuse the
+// process.
+int SetAffinity(const ProcessContext& c) noexcept {
+  uint64_t any = 0;
+  for (const uint64_t word : c.start->message->cpu_mask) any |= word;
+  if (any == 0) return 0;
+  const long rc = sys::Raw(SYS_sched_setaffinity, 0, sizeof c.start->message->cpu_mask,
+                           c.start->message->cpu_mask);
+  return rc >= 0 || rc == -EINVAL || rc == -EPERM || rc == -ENOSYS ? 0 : static_cast<int>(-rc);
+}
+
 int SetStdio(const ProcessContext& c) noexcept {
   for (int i = 0; i < 3; ++i)  // the three stand above 2: the agent holds 0 to 2 itself
     if (::dup3(c.fds[kStartStdinFd + static_cast<size_t>(i)], i, 0) < 0) return errno;
@@ -139,6 +151,7 @@ struct ProcessStepRow {
 
 constexpr ProcessStepRow kProcessSteps[] = {
     {ProcessStep::kSignals, ResetSignals},
+    {ProcessStep::kAffinity, SetAffinity},
     {ProcessStep::kStdio, SetStdio},
     {ProcessStep::kSession, StartSession},
     {ProcessStep::kOpenFiles, LimitOpenFiles},
@@ -155,17 +168,12 @@ constexpr ProcessStepRow kProcessSteps[] = {
 // while the agent's is still there. A filter that forbids the steps behind it ends the process:
 // closed, not open.
 constexpr ProcessStepRow kPrivilegedFilterSteps[] = {
-    {ProcessStep::kSignals, ResetSignals},
-    {ProcessStep::kStdio, SetStdio},
-    {ProcessStep::kSession, StartSession},
-    {ProcessStep::kOpenFiles, LimitOpenFiles},
-    {ProcessStep::kFilter, InstallProcessFilter},
-    {ProcessStep::kGroups, SetGroups},
-    {ProcessStep::kUser, SetUser},
-    {ProcessStep::kVerifyUser, VerifyUser},
-    {ProcessStep::kWorkdir, EnterWorkdir},
-    {ProcessStep::kSealFds, SealFds},
-    {ProcessStep::kExec, Execute},
+    {ProcessStep::kSignals, ResetSignals},     {ProcessStep::kAffinity, SetAffinity},
+    {ProcessStep::kStdio, SetStdio},           {ProcessStep::kSession, StartSession},
+    {ProcessStep::kOpenFiles, LimitOpenFiles}, {ProcessStep::kFilter, InstallProcessFilter},
+    {ProcessStep::kGroups, SetGroups},         {ProcessStep::kUser, SetUser},
+    {ProcessStep::kVerifyUser, VerifyUser},    {ProcessStep::kWorkdir, EnterWorkdir},
+    {ProcessStep::kSealFds, SealFds},          {ProcessStep::kExec, Execute},
 };
 
 template <size_t N>

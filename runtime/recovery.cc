@@ -1,7 +1,10 @@
 // State files, and what a new hutchd makes of what the last one left.
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +12,9 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/sys_raw.h"
 #include "oci/json.h"
+#include "runtime/agent_protocol.h"
 #include "runtime/runtime_impl.h"
 
 namespace hutch::runtime {
@@ -44,12 +49,30 @@ Result<Pidfd> OpenInit(const cgroups::SandboxGroup& group) {
   return init;
 }
 
+// The agent's descriptor, believed only when it is what the agent was told to keep: a directory of
+// the host's root on a tmpfs, which nothing inside a sandbox can make.
+UniqueFd TakeProcFiles(const Pidfd& init) {
+  UniqueFd fd(std::max(-1, sys::PidfdGetfd(init.fd(), kProcFilesFd)));
+  if (!fd.valid()) return fd;
+  ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
+  struct stat info {};
+  struct statfs fs {};
+  const bool sound = ::fstat(fd.get(), &info) == 0 && ::fstatfs(fd.get(), &fs) == 0 &&
+                     S_ISDIR(info.st_mode) && info.st_uid == 0 && info.st_gid == 0 &&
+                     (info.st_mode & 0022) == 0 && fs.f_type == TMPFS_MAGIC;
+  if (!sound) fd.reset();
+  return fd;
+}
+
 }  // namespace
 
 Status RuntimeImpl::SaveState(const Sandbox& sandbox, const std::string& saved) {
+  ASSIGN_OR_RETURN(const oci::Json scratch, SaveScratch(sandbox.scratch()));
   const oci::Json state = {{"version", kStateVersion},
                            {"id", sandbox.id()},
                            {"host_id_start", sandbox.host_id_start()},
+                           {"live_proc", sandbox.proc_files_fd() >= 0},
+                           {"scratch", scratch},
                            {"saved", saved}};
   // On a tmpfs: it dies with a reboot exactly as sandboxes do.
   return WriteFileAtomic(workshop_.sandboxes_dir + "/" + sandbox.id() + "/" + kStateName,
@@ -66,10 +89,13 @@ Result<Recovered> RuntimeImpl::TakeUp(const std::string& id) {
                    oci::ParseJson(text, {.max_bytes = kMaxStateBytes, .max_depth = 8}));
   uint64_t version = 0, host_id_start = 0;
   std::string saved;
-  RETURN_IF_ERROR(oci::ObjectReader(state, "")
-                      .Uint("version", &version, kStateVersion, kStateVersion)
+  bool live_proc = false;
+  oci::ObjectReader reader(state, "");
+  const oci::Json* scratch = reader.Member("scratch");
+  RETURN_IF_ERROR(reader.Uint("version", &version, kStateVersion, kStateVersion)
                       .Uint("host_id_start", &host_id_start, 1, UINT32_MAX)
                       .String("saved", &saved, kMaxStateBytes)
+                      .Bool("live_proc", &live_proc)
                       .Done(oci::ObjectReader::Unknown::kIgnore));
   ASSIGN_OR_RETURN(shell->directory, Open(shell->DirectoryPath(), O_RDONLY | O_DIRECTORY));
   ASSIGN_OR_RETURN(shell->group, workshop_.tree->OpenExisting(id));
@@ -78,6 +104,10 @@ Result<Recovered> RuntimeImpl::TakeUp(const std::string& id) {
   ASSIGN_OR_RETURN(shell->init, OpenInit(shell->group));
   ASSIGN_OR_RETURN(shell->conn, ConnectAgent(shell->directory.get()));
   shell->host_id_start = static_cast<uint32_t>(host_id_start);
+  if (live_proc) shell->proc_files = TakeProcFiles(shell->init);
+  // Without it the sandbox serves on; only what its commands change is not told any more.
+  if (auto view = scratch != nullptr ? TakeUpScratch(shell->init, *scratch) : ScratchView())
+    shell->scratch_view = std::move(*view);
   auto sandbox = std::make_unique<SandboxImpl>(std::move(shell), false);
   sandbox->on_destroy = OnSandboxDestroyed;
   sandbox->owner = this;

@@ -18,6 +18,7 @@
 #include "base/unique_fd.h"
 #include "cgroups/tree.h"
 #include "oci/runtime_spec.h"
+#include "runtime/scratch_view.h"
 
 namespace hutch::runtime {
 
@@ -74,6 +75,15 @@ class Sandbox {
   virtual const std::vector<std::string>& reported()
       const = 0;  // what could not be applied as asked (rlimits)
   virtual const cgroups::SandboxGroup& group() const = 0;
+
+  // The directory of its /proc's live files (rootfs/proc_files.h): regular files that hutchd alone
+  // can write. Borrowed; -1 when it has none, or after a restart that could not get at it.
+  virtual int proc_files_fd() const = 0;
+  // Everything the sandbox may write, from the plan on. No descriptor in it when an earlier hutchd
+  // made the sandbox and its agent did not keep that very file system.
+  virtual const ScratchView& scratch() const = 0;
+  // Topmost of the layers below a writable root; borrowed, -1 when there is none.
+  virtual int skeleton_fd() const = 0;
 
   // SOCK_SEQPACKET to the agent; -1 until Runtime::Dispatch said kSpawned. Readable: call
   // ReadAgent.

@@ -28,6 +28,12 @@ class SandboxImpl : public Sandbox {
   const std::vector<Timing>& timings() const override { return shell_->timings; }
   const std::vector<std::string>& reported() const override { return reported_; }
   const cgroups::SandboxGroup& group() const override { return shell_->group; }
+  int proc_files_fd() const override { return shell_->proc_files.get(); }
+  const ScratchView& scratch() const override { return shell_->scratch_view; }
+  int skeleton_fd() const override {
+    const auto& templates = shell_->workshop->templates;
+    return templates ? templates->skeleton_fd() : -1;
+  }
   int agent_fd() const override { return shell_->init.valid() ? shell_->conn.get() : -1; }
   const Pidfd& init() const override { return shell_->init; }
 

@@ -24,6 +24,7 @@ constexpr Positional kIdAndProcess[] = {
     {"ID", &Options::id, Names::kSandboxes, true},
     {"PROCESS", &Options::process, Names::kProcesses, true},
 };
+constexpr Positional kOptionalId[] = {{"ID", &Options::id, Names::kSandboxes, false}};
 constexpr Positional kIds[] = {{"ID", &Options::ids, Names::kSandboxes, true}};
 constexpr Positional kPath[] = {{"PATH", &Options::path, Names::kFiles, true}};
 constexpr Positional kCatalogName[] = {{"NAME", &Options::name, Names::kCatalog, true}};
@@ -102,6 +103,8 @@ constexpr CommandRow kCommands[] = {
     {"rm", "Destroy sandboxes with everything in them", 0, kIds, "hutch rm box", RunRemove, {}},
     {"heartbeat", "Put off a sandbox's idle time-out", 0, kId, "hutch heartbeat box", RunHeartbeat, {}},
     {"image", "Import, build, list and remove images", 0, {}, "hutch image ls", nullptr, kImageCommands},
+    {"audit", "Show who did what to which sandbox, oldest first", kAudit, kOptionalId,
+     "hutch audit box --since 1h --kind exec", RunAudit, {}},
     {"info", "Show the daemon's version, limits, pools and features", 0, {}, "hutch info --json", RunInfo, {}},
     {"doctor", "Check this host for all that hutch needs; works without the daemon", 0, {},
      "sudo hutch doctor", RunDoctor, {}},

@@ -66,7 +66,8 @@ Result<int> RunImageBuild(Context& context);
 Result<int> RunImageList(Context& context);
 Result<int> RunImageInspect(Context& context);
 Result<int> RunImageRemove(Context& context);
-Result<int> RunInfo(Context& context);        // command_info.cc
+Result<int> RunInfo(Context& context);
+Result<int> RunAudit(Context& context);       // command_info.cc
 Result<int> RunCompletion(Context& context);  // completion.cc
 Result<int> RunDoctor(Context& context);      // doctor/doctor.cc
 

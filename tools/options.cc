@@ -64,6 +64,10 @@ constexpr OptionRow kOptions[] = {
     {kList, "--label", &Options::labels, "KEY=VALUE", "Only with this label (repeatable)"},
     {kList, "--state", &Options::state, "STATE", "Only in this state: creating, running, stopped"},
     {kList, "-a,--all", &Options::show_all, "", "Also those that stopped within the last minute"},
+    {kAudit, "--since", &Options::since, "TIME",
+     "Only what happened within this time: 45s, 5m, 2h, 1d"},
+    {kAudit, "--kind", &Options::kind, "KIND",
+     "Only this kind of entry: exec, denial, sandbox_created, ..."},
     {kQuiet, "-q,--quiet", &Options::ids_only, "", "Print ids only"},
     {kImport, "--name", &Options::reference, "NAME:TAG", "The image's name in the store"},
 };

@@ -32,7 +32,7 @@ struct Options {
   // a process
   std::string process, signal;
   bool whole_tree = false, remove = false;
-  std::string since, tail, stream;
+  std::string since, tail, stream;  // since: of the audit log, too
   bool follow = false;
   // files
   std::string source, destination;
@@ -45,6 +45,7 @@ struct Options {
   bool ids_only = false, show_all = false;
   std::string path, reference;
   std::string shell;
+  std::string kind;  // of the audit log
 };
 
 using Field =
@@ -57,14 +58,15 @@ enum OptionGroup : unsigned {
   kExec = 1u << 2,        // how a command runs
   kPassesExit = 1u << 3,  // no options: its exit code is the command's
   kInSandbox = 1u << 4,   // where in an existing sandbox
-  kYield = 1u << 8,       // a command that need not be waited for
-  kLogs = 1u << 9,
-  kKill = 1u << 10,
-  kRemoveFiles = 1u << 11,
-  kMakeDirectory = 1u << 12,
   kList = 1u << 5,
   kQuiet = 1u << 6,
   kImport = 1u << 7,
+  kAudit = 1u << 8,
+  kYield = 1u << 9,  // a command that need not be waited for
+  kLogs = 1u << 10,
+  kKill = 1u << 11,
+  kRemoveFiles = 1u << 12,
+  kMakeDirectory = 1u << 13,
 };
 
 struct OptionRow {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "daemon/files.h"
 #include "daemon/images.h"
 #include "daemon/info.h"
 #include "daemon/routes.h"
@@ -134,7 +135,11 @@ class DaemonTest : public testing::Test {
 
   TempDir directory_;
   Loop loop_;
-  Config config_;
+  Config config_ = [this] {
+    Config config;
+    config.state_dir = directory_ / "state";
+    return config;
+  }();
   FakeRuntime runtime_;
   FakeStore store_;
   cgroups::Tree tree_;
@@ -149,8 +154,16 @@ class DaemonTest : public testing::Test {
                         .host_cpus = 2}};
   Images images_{loop_, worker_, store_, sandboxes_, directory_.path()};
   Info info_{config_, tree_, runtime_, sandboxes_, {}};
-  Api api_{
-      .loop = loop_, .config = config_, .sandboxes = sandboxes_, .images = images_, .info = info_};
+  FilesProgram files_;
+  Audit audit_;
+  Api api_{.loop = loop_,
+           .config = config_,
+           .sandboxes = sandboxes_,
+           .images = images_,
+           .info = info_,
+           .files = files_,
+           .audit = audit_,
+           .worker = worker_};
 };
 
 }  // namespace hutch::daemon

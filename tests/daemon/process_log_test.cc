@@ -144,8 +144,7 @@ TEST_F(ProcessLogTest, KilledWritersLoseNothingAndStoreNothingTwice) {
     if (pump == 0) {
       auto log = ProcessLog::Open(directory, 1 << 24);
       bool at_end = false;
-      while (!at_end)
-        (*log)->Pump(pipe.read.get(), StreamId::kStdout, 700, &at_end);
+      while (!at_end) (*log)->Pump(pipe.read.get(), StreamId::kStdout, 700, &at_end);
       ::_exit(0);
     }
     ::usleep(static_cast<useconds_t>(300 + 137 * (rounds % 11)));

@@ -2,6 +2,7 @@
 import json
 import re
 import subprocess
+import threading
 import unittest
 
 import schema
@@ -16,14 +17,14 @@ class Contract(DaemonCase):
 
     def operation(self, method, path):
         for template, item in self.document["paths"].items():
-            pattern = re.sub(r"\\\{reference\\\}", ".+", re.sub(r"\\\{id\\\}", "[^/]+", re.escape(template)))
+            pattern = re.sub(r"\\\{(reference|path)\\\}", ".+", re.sub(r"\\\{id\\\}", "[^/]+", re.escape(template)))
             if re.fullmatch(pattern, path.split("?")[0]) and method.lower() in item and (template.count("{") == 0 or path not in self.document["paths"]):
                 return template, item[method.lower()]
         self.fail(f"{method} {path} is not in the contract")
 
     def call(self, method, path, body=None, headers=None):
         template, operation = self.operation(method, path)
-        if body is not None:
+        if isinstance(body, dict):
             wanted = operation["requestBody"]["content"]["application/json"]["schema"]
             self.assertEqual(list(schema.check(body, wanted, self.document, "request")), [])
         status, reply_headers, payload = self.client.raw(method, path, body, headers)
@@ -38,6 +39,8 @@ class Contract(DaemonCase):
         self.assertIn(media, described["content"])
         if media == "text/event-stream":
             return payload.decode()
+        if media in ("application/octet-stream", "application/x-tar"):
+            return payload
         reply = json.loads(payload)
         self.assertEqual(list(schema.check(reply, described["content"][media]["schema"], self.document)), [])
         return reply
@@ -51,6 +54,7 @@ class Contract(DaemonCase):
         for body in ({"command": "echo out; echo err >&2"}, {"command": ["sleep", "1000"], "timeout_seconds": 0.1}, {"command": r"printf '\377'"}):
             self.call("POST", path + "/exec", body)
         self.call("POST", path + "/exec", {"command": ["nothing"]})
+        self.check_files(path)
         self.call("DELETE", path)
         self.assertEqual(self.call("GET", path)["state"], "stopped")
         self.call("GET", "/v1/sandboxes/nothing")
@@ -69,6 +73,31 @@ class Contract(DaemonCase):
         # Building takes minutes and a package mirror: its success has a test of its own in tests/kernel.
         uncalled = {(m.upper(), p) for p, item in self.document["paths"].items() for m in item if m != "parameters"} - self.called
         self.assertEqual(uncalled, {("POST", "/v1/images/build")})
+
+    def check_files(self, path):
+        files = path + "/files"
+        self.call("POST", files + ":mkdir", {"path": "/workspace/d"})
+        self.call("POST", files + ":mkdir", {"path": "/workspace/d", "parents": True})
+        self.call("PUT", files + "/workspace/d/a", b"one two")
+        self.call("PUT", files + "/workspace/d/a", b"one two three")
+        self.call("GET", files + "?path=/workspace&depth=2")
+        self.call("GET", files + "/workspace/d/a")
+        self.call("HEAD", files + "/workspace/d/a")
+        self.call("GET", files + "/workspace/d/a", headers={"Range": "bytes=0-1"})
+        self.call("POST", files + ":edit", {"path": "/workspace/d/a", "old": "two", "new": "2"})
+        self.call("POST", files + ":copy", {"from": "/workspace/d", "to": "/workspace/e", "recursive": True})
+        self.call("POST", files + ":move", {"from": "/workspace/e", "to": "/workspace/f"})
+        self.call("POST", files + ":glob", {"path": "/workspace", "pattern": "**"})
+        self.call("POST", files + ":grep", {"path": "/workspace", "pattern": "o", "context": 1})
+        self.call("POST", files + ":read", {"files": [{"path": "/workspace/d/a"}, {"path": "/none"}]})
+        self.call("POST", files + ":write", {"files": [{"path": "/workspace/g", "content": "g"}]})
+        archive = self.call("GET", path + "/archive?path=/workspace/d")
+        self.call("PUT", path + "/archive?path=/workspace/f", archive)
+        remove = threading.Timer(1, lambda: self.daemon.client().call("DELETE", files + "/workspace/g"))
+        remove.start()
+        self.assertIn("event: end", self.call("GET", path + "/watch?path=/workspace/g"))
+        remove.join()
+        self.call("DELETE", files + "/workspace/f?recursive=true")
 
     def check_events(self, text):
         schemas = self.document["components"]["schemas"]

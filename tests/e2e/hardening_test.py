@@ -67,7 +67,7 @@ class Hardening(DaemonCase):
         self.assertNotEqual(self.sh("kill -9 1")["exit_code"], 0)
         self.sh("kill -9 1; kill -15 1", user="root")  # root may signal it; a PID 1 ignores what comes from inside
         self.assertEqual(self.sh("echo alive")["stdout"], "alive\n")
-        for name in ("sys", "kcore", "keys", "sysrq-trigger", "interrupts"):
+        for name in ("kmsg", "kallsyms", "cmdline", "kcore", "keys", "sysrq-trigger", "interrupts"):
             self.assertNotEqual(self.sh(f"ls /proc/{name}", user="root")["exit_code"], 0, name)
 
     def test_devices(self):

@@ -8,8 +8,9 @@ namespace hutch::rootfs {
 namespace {
 
 const char* KindName(MountOpKind kind) {
-  constexpr const char* kNames[] = {"scratch",  "attach",    "proc",     "filesystem",
-                                    "mask-dir", "mask-file", "read-only"};
+  constexpr const char* kNames[] = {"scratch",  "attach",    "proc",      "filesystem",
+                                    "mask-dir", "mask-file", "read-only", "template",
+                                    "proc-sys", "pin",       "seal"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -66,14 +67,55 @@ TEST(MountPlanner, OnlyTheDefaultProcMayBeTheOneMadeAhead) {
       PlanMounts(With({"/proc", "proc", "", {"hidepid=invisible"}}), {.dev = 0})->default_proc);
 }
 
+// The one made ahead is sealed by nobody else.
+TEST(MountPlanner, EverySubsetOfProcIsSealedLast) {
+  for (const char* subset : {"subset=pid", "subset=honest"}) {
+    const auto plan =
+        PlanMounts(With({"/proc", "proc", "", {"hidepid=invisible", subset}}), {.dev = 0});
+    ASSERT_TRUE(plan.has_value());
+    EXPECT_TRUE(plan->default_proc);
+    EXPECT_EQ(plan->ops.back().kind, MountOpKind::kSealProc) << subset;
+  }
+}
+
+TEST(MountPlanner, AnHonestProcIsFilledAndThenSealed) {
+  const auto plan =
+      PlanMounts(With({"/proc", "proc", "", {"hidepid=invisible", "subset=honest"}}), {.dev = 0});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_TRUE(plan->live_proc);
+  EXPECT_EQ(Print(*plan), std::string(kDev) +
+                              "proc proc [] hidepid=invisible e\n"
+                              "scratch proc/cpuinfo [proc/cpuinfo] f\n"
+                              "scratch proc/meminfo [proc/meminfo] f\n"
+                              "scratch proc/stat [proc/stat] f\n"
+                              "scratch proc/uptime [proc/uptime] f\n"
+                              "scratch proc/loadavg [proc/loadavg] f\n"
+                              "template proc/version [proc/version] 0\n"
+                              "template proc/filesystems [proc/filesystems] 0\n"
+                              "template proc/swaps [proc/swaps] 0\n"
+                              "template proc/vmstat [proc/vmstat] 0\n"
+                              "proc-sys proc/sys [proc/sys] 0\n"
+                              "pin proc/mounts [] 0\n"
+                              "pin proc/net [] 0\n"
+                              "seal proc [meminfo] 0\n");
+}
+
 TEST(MountPlanner, RefusesWhatIsNotAPlainMount) {
   const oci::Mount kBad[] = {
-      {"tmp", "tmpfs", "", {}},       {"/", "tmpfs", "", {}},
-      {"/a/../b", "tmpfs", "", {}},   {"/a//b", "tmpfs", "", {}},
-      {"/dev", "tmpfs", "", {}},      {"/dev/pts", "tmpfs", "", {}},
-      {"/x", "tmpfs", "", {"suid"}},  {"/x", "tmpfs", "", {"mode=9"}},
-      {"/x", "tmpfs", "", {"mode="}}, {"/x", "tmpfs", "", {"uid=-1"}},
-      {"/x", "bind", "/etc", {}},     {"/x", "", "", {}},
+      {"tmp", "tmpfs", "", {}},
+      {"/", "tmpfs", "", {}},
+      {"/a/../b", "tmpfs", "", {}},
+      {"/a//b", "tmpfs", "", {}},
+      {"/dev", "tmpfs", "", {}},
+      {"/dev/pts", "tmpfs", "", {}},
+      {"/x", "tmpfs", "", {"suid"}},
+      {"/x", "tmpfs", "", {"mode=9"}},
+      {"/x", "tmpfs", "", {"mode="}},
+      {"/x", "tmpfs", "", {"uid=-1"}},
+      {"/x", "bind", "/etc", {}},
+      {"/x", "", "", {}},
+      {"/proc", "proc", "", {"subset=all"}},
+      {"/x", "proc", "", {"subset=pid"}},
   };
   for (const oci::Mount& mount : kBad)
     EXPECT_FALSE(PlanMounts(With(mount), {.dev = 0}).has_value())

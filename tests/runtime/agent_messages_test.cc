@@ -106,6 +106,7 @@ TEST_F(Plan, NoOffsetReachesOutside) {
 TEST(Start, CrossesWholeAndOnlyWhole) {
   oci::ProcessSpec spec = DefaultSpec().process;
   spec.args = {"printf", "%s", "", "x y"};
+  spec.cpus = {0, 65, 1023, 5000};
   auto bytes = PrintStart(9, spec, {});
   ASSERT_TRUE(bytes.has_value());
   static char* table[kMaxArgs + 2];
@@ -113,6 +114,9 @@ TEST(Start, CrossesWholeAndOnlyWhole) {
   std::string copy = *bytes;
   ASSERT_EQ(ParseStart(copy.data(), copy.size(), table, &start), 0);
   EXPECT_STREQ(start.workdir, "/workspace");
+  EXPECT_EQ(start.message->cpu_mask[0], 1u);
+  EXPECT_EQ(start.message->cpu_mask[1], 2u);
+  EXPECT_EQ(start.message->cpu_mask[15], uint64_t{1} << 63);
   EXPECT_STREQ(start.argv[3], "x y");
   EXPECT_STREQ(start.argv[2], "");
   EXPECT_EQ(start.argv[4], nullptr);

@@ -5,7 +5,7 @@ from tree import code_only, line_of
 
 # Pages that teach by examples, or tell of the past, name things that need not exist.
 EXAMPLES = ("docs/style.md", "CHANGELOG.md")
-FOLDERS = "base|oci|seccomp|cgroups|rootfs|network|runtime|daemon|tools|kernels|clients|packaging|docs|tests|cmake"
+FOLDERS = "base|oci|seccomp|cgroups|rootfs|network|files|runtime|daemon|tools|kernels|clients|packaging|docs|tests|cmake"
 PATH = re.compile(rf"`((?:{FOLDERS})/[\w./*-]*|[\w-]+\.md)`")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 

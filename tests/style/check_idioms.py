@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tree import line_of, read_table
 
-OURS = ["base/", "oci/", "seccomp/", "cgroups/", "rootfs/", "network/", "runtime/", "daemon/", "tools/"]
+OURS = ["base/", "oci/", "seccomp/", "cgroups/", "rootfs/", "network/", "files/", "runtime/", "daemon/", "tools/"]
 PATH_CALLS = Path(__file__).resolve().parent / "path_calls.txt"
 
 RULES = [

@@ -11,8 +11,9 @@ LAYERS = {
     "cgroups": ({"base", "oci"}, set()),
     "rootfs": ({"base", "oci"}, {"libarchive", "libcurl", "openssl", "compression"}),
     "network": ({"base", "oci"}, {"libnl", "libnftables", "boost"}),
+    "files": ({"base", "oci"}, {"libarchive", "re2", "nettle"}),
     "runtime": ({"base", "oci"} | LEAVES, {"libcap"}),
-    "daemon": ({"base", "oci", "runtime"} | LEAVES, {"boost", "sqlite", "systemd"}),
+    "daemon": ({"base", "oci", "files", "runtime"} | LEAVES, {"boost", "sqlite", "systemd"}),
     "tools": ({"base", "oci"}, {"boost", "cli11"}),
 }
 MORE_FOR_FILES = [(r"tools/hutch_oci.*", {"runtime"})]
@@ -21,7 +22,7 @@ LIBRARIES = {
     "nlohmann": r"nlohmann/", "libseccomp": r"seccomp\.h$", "libarchive": r"archive(_entry)?\.h$", "libcurl": r"curl/",
     "openssl": r"openssl/", "compression": r"(zlib|zstd|lzma|bzlib)\.h$", "libnl": r"netlink/", "libnftables": r"nftables/",
     "boost": r"boost/", "libcap": r"sys/capability\.h$", "sqlite": r"sqlite3\.h$", "systemd": r"systemd/",
-    "cli11": r"CLI/", "googletest": r"g(test|mock)/",
+    "re2": r"re2/", "nettle": r"nettle/", "cli11": r"CLI/", "googletest": r"g(test|mock)/",
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

@@ -1,0 +1,52 @@
+// Numbers that programs inside read, kept in agreement with limits and use.
+#include "base/log.h"
+#include "daemon/limits.h"
+#include "daemon/sandboxes.h"
+
+namespace hutch::daemon {
+
+void Sandboxes::OpenNumbers(SandboxEntry& entry) {
+  const SandboxFields& fields = entry.facts.fields;
+  entry.live_proc = std::make_unique<LiveProc>(
+      entry.sandbox->proc_files_fd(), LiveProcLimits{.cpus = cpu_turns_.Shown(fields.cpus),
+                                                     .memory_bytes = fields.memory_bytes,
+                                                     .created_at = entry.facts.created_at});
+}
+
+void Sandboxes::WriteFirstNumbers(SandboxEntry& entry) {
+  const Status written = entry.live_proc->WriteFirst(host_processors_, Loop::Now());
+  if (!written.has_value())
+    Log(LogLevel::kWarning, "cannot write the numbers in a sandbox's /proc",
+        {{"sandbox", entry.facts.id}, {"error", written.error().ToString()}});
+}
+
+void Sandboxes::RefreshNumbers(SandboxEntry& entry) {
+  if (!entry.live_proc || !entry.live_proc->active()) return;
+  const Status written = entry.live_proc->Refresh(entry.sandbox->group().ReadUsage(), Loop::Now());
+  // The next refresh comes soon, and what stands there is only older than it might be.
+  if (!written.has_value())
+    Log(LogLevel::kDebug, "cannot refresh the numbers in a sandbox's /proc",
+        {{"sandbox", entry.facts.id}, {"error", written.error().ToString()}});
+}
+
+void Sandboxes::RefreshBeforeCommand(SandboxEntry& entry) {
+  if (entry.live_proc && Loop::Now() - entry.live_proc->refreshed_at() >= kHonestFresh)
+    RefreshNumbers(entry);
+  ScheduleNumbers();
+}
+
+// One timer for all; it rests while nothing runs anywhere.
+void Sandboxes::ScheduleNumbers() {
+  if (numbers_timer_.running()) return;
+  numbers_timer_.Start(parts_.loop, kHonestRefresh, [this] {
+    bool any = false;
+    for (const auto& [id, entry] : living_) {
+      if (entry->ending || !entry->commands || entry->commands->count() == 0) continue;
+      RefreshNumbers(*entry);
+      any = true;
+    }
+    if (any) ScheduleNumbers();
+  });
+}
+
+}  // namespace hutch::daemon
