@@ -34,6 +34,10 @@ const char* HelpFor(Names names) {
       return "A file or directory on this host";
     case Names::kCommand:
       return "The command and its arguments, behind --";
+    case Names::kProcesses:
+      return "A background process of it (hutch ps lists them)";
+    case Names::kPlaces:
+      return "A path on this host, ID:/path in a sandbox, or - for a tar";
     case Names::kNothing:
       break;
   }
@@ -127,10 +131,10 @@ Arguments ParseArguments(std::vector<std::string> words) {
     const char* named = std::getenv("HUTCH_SOCKET");
     options.socket = named != nullptr && *named != '\0' ? named : kDefaultSocket;
   }
-  if (!PassesExitCode(*chosen) && had_separator) {
+  if (!TakesCommand(*chosen) && had_separator) {
     parsed.text = Mistake(std::string(chosen->name) + " takes no command behind --", true);
-    parsed.exit_code = kExitUsage;
-  } else if (PassesExitCode(*chosen) && options.command.empty()) {
+    parsed.exit_code = PassesExitCode(*chosen) ? kExitOwnError : kExitUsage;
+  } else if (TakesCommand(*chosen) && options.command.empty() && !options.terminal) {
     parsed.text = Mistake(std::string(chosen->name) + " needs a command to run behind --", true);
     parsed.exit_code = kExitOwnError;
   } else {

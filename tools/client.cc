@@ -5,20 +5,46 @@
 #include <sys/un.h>
 
 #include <boost/asio/buffer.hpp>
+#include <boost/beast/core/buffers_range.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <cerrno>
 #include <cstring>
 #include <vector>
 
 #include "base/text.h"
+#include "tools/line_reader.h"
 #include "tools/sse.h"
 
 namespace hutch::tools {
 namespace {
 
 namespace http = boost::beast::http;
-using Parser = http::response_parser<http::string_body>;
+
+// A string that grows as bytes come. Beast's own sets aside the whole Content-Length at once.
+struct GrowingBody {
+  using value_type = std::string;
+  class reader {
+   public:
+    template <bool is_request, class Fields>
+    reader(http::header<is_request, Fields>&, std::string& body) : body_(body) {}
+    void init(const boost::optional<uint64_t>&, boost::system::error_code& failed) { failed = {}; }
+    template <class Buffers>
+    size_t put(const Buffers& buffers, boost::system::error_code& failed) {
+      failed = {};
+      size_t taken = 0;
+      for (const boost::asio::const_buffer piece : boost::beast::buffers_range_ref(buffers)) {
+        body_.append(static_cast<const char*>(piece.data()), piece.size());
+        taken += piece.size();
+      }
+      return taken;
+    }
+    void finish(boost::system::error_code& failed) { failed = {}; }
+
+   private:
+    std::string& body_;
+  };
+};
+using Parser = http::response_parser<GrowingBody>;
 
 constexpr size_t kReadBytes = size_t{256} << 10;
 constexpr const char* kStartHint =
@@ -46,11 +72,15 @@ Error Broken(const std::string& path, std::string how) {
                .what = "the connection to " + path + " " + std::move(how)};
 }
 
-std::string Serialize(const Request& request) {
+std::string HeadOf(const Request& request) {
   std::string text;
   text.append(request.method).append(" ").append(request.target).append(" HTTP/1.1\r\n");
   text.append("Host: hutch\r\nUser-Agent: hutch/" HUTCH_VERSION "\r\nAccept: ");
-  text.append(request.accept).append("\r\n");
+  return text.append(request.accept).append("\r\n");
+}
+
+std::string Serialize(const Request& request) {
+  std::string text = HeadOf(request);
   if (!request.body.empty()) {
     text.append("Content-Type: application/json\r\nContent-Length: ");
     text.append(std::to_string(request.body.size())).append("\r\n");
@@ -133,19 +163,23 @@ std::string EncodeSegment(std::string_view text) {
   return encoded;
 }
 
-Status Client::EnsureConnected() {
-  if (socket_.valid() && !ClosedByPeer(socket_.get())) return OkStatus();
+Result<UniqueFd> ConnectToDaemon(const std::string& socket_path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  if (socket_path_.empty() || socket_path_.size() >= sizeof address.sun_path)
+  if (socket_path.empty() || socket_path.size() >= sizeof address.sun_path)
     return Error{.code = Code::kInvalidArgument,
-                 .what = "the socket's path \"" + socket_path_ + "\" must have 1 to 107 bytes"};
-  std::memcpy(address.sun_path, socket_path_.c_str(), socket_path_.size());
+                 .what = "the socket's path \"" + socket_path + "\" must have 1 to 107 bytes"};
+  std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size());
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return SysError(errno, "socket");
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    return ConnectError(errno, socket_path_);
-  socket_ = std::move(fd);
+    return ConnectError(errno, socket_path);
+  return fd;
+}
+
+Status Client::EnsureConnected() {
+  if (socket_.valid() && !ClosedByPeer(socket_.get())) return OkStatus();
+  ASSIGN_OR_RETURN(socket_, ConnectToDaemon(socket_path_));
   return OkStatus();
 }
 
@@ -156,6 +190,48 @@ Status Client::Send(std::string_view bytes) {
     if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) return OkStatus();
     if (n < 0) return SysError(errno, "send to " + socket_path_);
     bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return OkStatus();
+}
+
+Result<Client::Sent> Client::SendUnlessAnswered(std::string_view bytes) {
+  while (!bytes.empty()) {
+    pollfd watched[] = {{socket_.get(), POLLIN | POLLOUT, 0}, {interrupt_fd_, POLLIN, 0}};
+    const int ready = ::poll(watched, 2, silence_limit_ms_);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready < 0) return SysError(errno, "poll");
+    if (ready == 0) return Broken(socket_path_, "was silent for too long");
+    if (watched[1].revents != 0) return Error{.code = Code::kUnavailable, .what = "interrupted"};
+    if ((watched[0].revents & POLLIN) != 0) return Sent::kAnsweredFirst;
+    const ssize_t n =
+        ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) return Sent::kAnsweredFirst;
+    if (n < 0 && errno != EINTR && errno != EAGAIN)
+      return SysError(errno, "send to " + socket_path_);
+    bytes.remove_prefix(n > 0 ? static_cast<size_t>(n) : 0);
+  }
+  return Sent::kAll;
+}
+
+Status Client::SendBody(const BodySource& source, std::optional<uint64_t> size) {
+  std::vector<char> piece(kReadBytes);
+  uint64_t left = size.value_or(UINT64_MAX);
+  while (left > 0) {
+    const size_t wanted = static_cast<size_t>(std::min<uint64_t>(left, piece.size()));
+    ASSIGN_OR_RETURN(const size_t got, source(piece.data(), wanted));
+    if (got == 0 && size)
+      return Error{.code = Code::kUnavailable, .what = "the source ended before its size"};
+    std::string framed;
+    if (!size) {
+      char head[24];
+      std::snprintf(head, sizeof head, "%zx\r\n", got);
+      framed = head;
+    }
+    framed.append(piece.data(), got);
+    if (!size) framed += "\r\n";
+    ASSIGN_OR_RETURN(const Sent sent, SendUnlessAnswered(framed));
+    if (got == 0 || sent == Sent::kAnsweredFirst) break;
+    if (size) left -= got;
   }
   return OkStatus();
 }
@@ -175,10 +251,11 @@ Result<size_t> Client::Receive(char* bytes, size_t size) {
   }
 }
 
-Result<Reply> Client::ReceiveReply(const BodySink& sink) {
+Result<Reply> Client::ReceiveReply(ToSink which, const BodySink& sink) {
   Parser parser;
   parser.eager(true);
-  parser.body_limit(kMaxReplyBytes);
+  // What is kept is bounded below. boost::none would be less than any length (Boost 1.74).
+  parser.body_limit(UINT64_MAX);
   std::string pending;
   std::vector<char> chunk(kReadBytes);
   while (!parser.is_done()) {
@@ -194,9 +271,14 @@ Result<Reply> Client::ReceiveReply(const BodySink& sink) {
     if (failed && failed != http::error::need_more)
       return Broken(socket_path_, "carried no HTTP reply: " + failed.message());
     pending.erase(0, used);
-    if (sink && parser.is_header_done() && IsEventStream(parser)) {
+    const bool to_sink =
+        parser.is_header_done() && which != ToSink::kNothing &&
+        (which == ToSink::kEvents ? IsEventStream(parser) : parser.get().result_int() < 300);
+    if (to_sink) {
       RETURN_IF_ERROR(sink(parser.get().body()));
       parser.get().body().clear();
+    } else if (parser.get().body().size() > kMaxReplyBytes) {
+      return Broken(socket_path_, "carried a reply of more than 1 GiB");
     }
   }
   if (!parser.keep_alive()) socket_.reset();
@@ -207,7 +289,7 @@ Result<Reply> Client::ReceiveReply(const BodySink& sink) {
 Result<Reply> Client::Exchange(const Request& request) {
   RETURN_IF_ERROR(EnsureConnected());
   RETURN_IF_ERROR(Send(Serialize(request)));
-  auto reply = ReceiveReply(nullptr);
+  auto reply = ReceiveReply(ToSink::kNothing, nullptr);
   if (!reply) HangUp();  // what follows on this connection would answer the wrong question
   return reply;
 }
@@ -239,13 +321,54 @@ Result<oci::Json> Client::PostWithProgress(
     }
     return OkStatus();
   };
-  auto reply = ReceiveReply(take);
+  auto reply = ReceiveReply(ToSink::kEvents, take);
   if (!reply) HangUp();
   if (end) return *std::move(end);
   if (!reply) return std::move(reply).error();
   if (reply->status >= 400) return ErrorFromReply(reply->status, reply->body);
   if (reply->body.empty()) return Broken(socket_path_, "ended without a result");
   return ParseReply(reply->body);
+}
+
+Status Client::Download(const Request& request, const BodySink& sink) {
+  RETURN_IF_ERROR(EnsureConnected());
+  RETURN_IF_ERROR(Send(Serialize(request)));
+  auto reply = ReceiveReply(ToSink::kSuccess, sink);
+  if (!reply) HangUp();
+  if (!reply) return std::move(reply).error();
+  if (reply->status >= 400) return ErrorFromReply(reply->status, reply->body);
+  return OkStatus();
+}
+
+Status Client::ReadEvents(Request request, const EventSink& on_event) {
+  LineReader lines;
+  request.accept = "application/x-ndjson";
+  return Download(request, [&](std::string_view bytes) {
+    return lines.Feed(bytes, [&](std::string_view line) -> Status {
+      ASSIGN_OR_RETURN(const oci::Json event, ParseReply(line));
+      const auto name = event.is_object() ? event.find("event") : event.end();
+      if (name == event.end()) return Error{.what = "the daemon's event has no name"};
+      if (*name == "error") return ErrorFromJson(500, event);
+      return *name == "heartbeat" ? OkStatus() : on_event(event);
+    });
+  });
+}
+
+Result<oci::Json> Client::Upload(const Request& request, const BodySource& source,
+                                 std::optional<uint64_t> size) {
+  RETURN_IF_ERROR(EnsureConnected());
+  std::string head = HeadOf(request) + "Content-Type: application/octet-stream\r\n";
+  head += size ? "Content-Length: " + std::to_string(*size) : "Transfer-Encoding: chunked";
+  Status sent = Send(head + "\r\n\r\n");
+  if (sent) sent = SendBody(source, size);
+  // What was begun and not ended must not be taken for the whole.
+  if (!sent) HangUp();
+  if (!sent) return std::move(sent).error();
+  auto reply = ReceiveReply(ToSink::kNothing, nullptr);
+  if (!reply) HangUp();
+  if (!reply) return std::move(reply).error();
+  if (reply->status >= 400) return ErrorFromReply(reply->status, reply->body);
+  return reply->body.empty() ? oci::Json(nullptr) : ParseReply(reply->body);
 }
 
 }  // namespace hutch::tools

@@ -1,7 +1,9 @@
 // HTTP/1.1 with JSON over the daemon's Unix socket: one keep-alive connection, used by one thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,6 +28,16 @@ struct Reply {
   int status = 0;
   std::string body;
 };
+
+// Takes a body as it comes; an error ends the call and is the call's.
+using BodySink = std::function<Status(std::string_view bytes)>;
+// Fills up to `size` bytes and says how many; 0 at the end.
+using BodySource = std::function<Result<size_t>(char* bytes, size_t size)>;
+using EventSink = std::function<Status(const oci::Json& event)>;
+
+// A connection to the daemon's socket (at most 107 bytes of path). kUnavailable when nothing
+// listens, kForbidden when it may not be used; both with a hint.
+Result<UniqueFd> ConnectToDaemon(const std::string& socket_path);
 
 class Client {
  public:
@@ -59,16 +71,30 @@ class Client {
   Result<oci::Json> PostWithProgress(std::string target, const oci::Json& body,
                                      const std::function<void(const oci::Json&)>& on_progress);
 
+  // The events of a call, one JSON object a line: each as {"event", ...its data}. Heartbeats are
+  // left out; an "error" event becomes the Error it tells.
+  Status ReadEvents(Request request, const EventSink& on_event);
+  // A reply's body of any length, in constant memory. An error reply becomes its Error.
+  Status Download(const Request& request, const BodySink& sink);
+  // A body of any length, in constant memory: of `size` bytes when known, else chunked. The value
+  // is the reply's JSON. Where the daemon answers before the end the rest is not read from
+  // `source`.
+  Result<oci::Json> Upload(const Request& request, const BodySource& source,
+                           std::optional<uint64_t> size);
+
   // Closes the connection: the daemon kills a command that is still running for it.
   void HangUp() { socket_.reset(); }
 
  private:
-  using BodySink = std::function<Status(std::string_view bytes)>;
+  enum class ToSink { kNothing, kEvents, kSuccess };  // which replies' bodies are not returned
+  enum class Sent { kAll, kAnsweredFirst };
   Status EnsureConnected();
   Status Send(std::string_view bytes);
+  // Ends early when the daemon says something.
+  Result<Sent> SendUnlessAnswered(std::string_view bytes);
+  Status SendBody(const BodySource& source, std::optional<uint64_t> size);
   Result<size_t> Receive(char* bytes, size_t size);
-  // Event streams go to `sink` as they come when it is set; every other body is returned.
-  Result<Reply> ReceiveReply(const BodySink& sink);
+  Result<Reply> ReceiveReply(ToSink which, const BodySink& sink);
 
   std::string socket_path_;
   UniqueFd socket_;

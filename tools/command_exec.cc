@@ -1,5 +1,4 @@
-// run and exec: a command in a sandbox, its streams and its exit code passed on.
-#include <sys/signalfd.h>
+// run, exec and shell: a command in a sandbox, its streams and its exit code passed on.
 #include <unistd.h>
 
 #include <csignal>
@@ -7,6 +6,8 @@
 #include "base/file.h"
 #include "tools/commands.h"
 #include "tools/exec_outcome.h"
+#include "tools/interaction.h"
+#include "tools/interrupts.h"
 #include "tools/request_bodies.h"
 
 namespace hutch::tools {
@@ -16,87 +17,143 @@ using oci::Json;
 
 constexpr size_t kMaxStdinBytes = size_t{1} << 30;  // the daemon has its own, lower bound
 
-// Turns SIGINT, SIGTERM and SIGHUP into a readable descriptor, so that run still destroys its
-// sandbox when it is interrupted.
-Result<UniqueFd> CatchInterrupts() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
-  if (::sigprocmask(SIG_BLOCK, &set, nullptr) != 0) return SysError(errno, "sigprocmask");
-  UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC));
-  if (!fd.valid()) return SysError(errno, "signalfd");
-  return fd;
-}
-
-int CaughtSignal(int signal_fd) {
-  signalfd_siginfo info = {};
-  const ssize_t n = ::read(signal_fd, &info, sizeof info);
-  return n == sizeof info ? static_cast<int>(info.ssi_signo) : SIGINT;
-}
-
-void Note(const std::string& text) {
-  IgnoreError(WriteAll(STDERR_FILENO, "hutch: " + text + "\n"), "nowhere is left to say it");
-}
-
 Result<std::string> StdinBytes(const Options& options) {
   if (!options.read_stdin) return std::string();
   return ReadAll(STDIN_FILENO, kMaxStdinBytes);
 }
 
-Result<int> PassOn(const Json& reply, const Options& options) {
-  ASSIGN_OR_RETURN(const ExecOutcome outcome, ReadExecReply(reply));
-  if (options.json) {
-    RETURN_IF_ERROR(PrintJsonText(reply));
-    return outcome.exit_code;
+bool IsInteractive(const Options& options) { return options.interactive || options.terminal; }
+
+std::string ExecTarget(const std::string& sandbox) {
+  return "/v1/sandboxes/" + EncodeSegment(sandbox) + "/exec";
+}
+
+// The answer as a whole: --json, and --wait, which the daemon answers in no other way.
+Result<int> ExecWhole(Context& context, const std::string& sandbox, const Json& body) {
+  const auto reply = context.client.Post(ExecTarget(sandbox), body);
+  if (!reply) return Failed(reply.error(), context.options);
+  const auto running = reply->find("running");
+  const bool goes_on = running != reply->end() && *running == true;
+  ASSIGN_OR_RETURN(const ExecOutcome outcome, ReadExecReply(*reply));
+  if (context.options.json) {
+    RETURN_IF_ERROR(PrintJsonText(*reply));
+    return goes_on ? kExitStillRunning : outcome.exit_code;
   }
   RETURN_IF_ERROR(Print(outcome.out));
   IgnoreError(WriteAll(STDERR_FILENO, outcome.err), "a closed stderr was the caller's choice");
   for (const std::string& note : outcome.notes) Note(note);
-  return outcome.exit_code;
+  if (!goes_on) return outcome.exit_code;
+  const std::string named = sandbox + " " + reply->value("process_id", "PROCESS");
+  Note("it goes on in the background; `hutch logs " + named + " --follow` shows its output, " +
+       "`hutch wait " + named + "` its end");
+  return kExitStillRunning;
 }
 
-// The error is printed here because its exit code depends on its kind.
-int Failed(const Error& error, const Options& options) {
-  PrintError(error, options);
-  return ExitCodeFor(error);
+// Output as it comes. A reader that went away ends the command, as SIGPIPE would end it here.
+Result<int> ExecLive(Context& context, const std::string& sandbox, const Json& body) {
+  bool nobody_reads = false;
+  Json end;
+  const Status read = context.client.ReadEvents(
+      {.method = "POST", .target = ExecTarget(sandbox), .body = oci::PrintJson(body)},
+      [&](const Json& event) -> Status {
+        if (event["event"] == "exit") end = event;
+        if (event["event"] != "output") return OkStatus();
+        ASSIGN_OR_RETURN(const OutputPiece piece, ReadOutputPiece(event));
+        const Status written =
+            WriteAll(piece.to_stderr ? STDERR_FILENO : STDOUT_FILENO, piece.bytes);
+        nobody_reads = !written && !piece.to_stderr;
+        if (!nobody_reads) IgnoreError(written, "a closed stderr was the caller's choice");
+        return nobody_reads ? written : OkStatus();
+      });
+  if (nobody_reads && read.error().sys == EPIPE) return 128 + SIGPIPE;
+  if (nobody_reads) return read.error();
+  if (!read && read.error().what == "interrupted") return read.error();
+  if (!read) return Failed(read.error(), context.options);
+  if (end.is_null())
+    return Error{.code = Code::kUnavailable,
+                 .what = "the daemon went away before the command ended"};
+  return PassOnEnd(end);
 }
 
-Result<Json> Exec(Client& client, const std::string& id, const Json& body) {
-  return client.Post("/v1/sandboxes/" + EncodeSegment(id) + "/exec", body);
+Result<int> Exec(Context& context, const std::string& sandbox, const Json& body) {
+  const bool whole = context.options.json || !context.options.wait.empty();
+  return whole ? ExecWhole(context, sandbox, body) : ExecLive(context, sandbox, body);
+}
+
+Result<int> ExecDetached(Context& context, const Json& body) {
+  const auto started = StartProcess(context.client, context.options.id, body);
+  if (!started) return Failed(started.error(), context.options);
+  if (context.options.json)
+    RETURN_IF_ERROR(PrintJsonText(*started));
+  else
+    RETURN_IF_ERROR(Print(started->value("id", "") + "\n"));
+  return 0;
+}
+
+// Whatever its end, the sandbox of `run` goes; one that went by itself (out of memory, its
+// lifetime) is as destroyed as it should be.
+void RemoveSandbox(Client& client, const std::string& id) {
+  const auto removed = client.Delete("/v1/sandboxes/" + EncodeSegment(id));
+  if (!removed && removed.error().code != Code::kNotFound)
+    Note("sandbox " + id + " is left over (" + removed.error().what + "); `hutch rm " + id +
+         "` destroys it");
+}
+
+Result<int> RunIn(Context& context, const std::string& id, const Json& body, int signal_fd,
+                  bool* keep) {
+  if (IsInteractive(context.options)) {
+    ASSIGN_OR_RETURN(const Interaction done, Interact(context, id, body, signal_fd));
+    *keep = done.detached;
+    return done.exit_code;
+  }
+  context.client.set_interrupt_fd(signal_fd);
+  auto exit_code = Exec(context, id, body);
+  context.client.set_interrupt_fd(-1);
+  const bool interrupted = !exit_code && exit_code.error().what == "interrupted";
+  return interrupted ? 128 + NextSignal(signal_fd) : exit_code;
+}
+
+Result<Json> PlanBody(const Options& options, ExecIn where) {
+  RETURN_IF_ERROR(CheckExecOptions(options));
+  if (!options.detach) RETURN_IF_ERROR(CheckTerminal(options));
+  ASSIGN_OR_RETURN(const std::string input, StdinBytes(options));
+  if (IsInteractive(options) || options.detach)
+    return PlanProcessBody(options, input, SizeOfTerminal(STDIN_FILENO), where);
+  return PlanExecBody(options, input, where);
 }
 
 }  // namespace
 
 Result<int> RunExec(Context& context) {
-  ASSIGN_OR_RETURN(const std::string input, StdinBytes(context.options));
-  ASSIGN_OR_RETURN(const Json body, PlanExecBody(context.options, input, ExecIn::kExistingSandbox));
-  auto reply = Exec(context.client, context.options.id, body);
-  if (!reply) return Failed(reply.error(), context.options);
-  return PassOn(*reply, context.options);
+  const Options& options = context.options;
+  ASSIGN_OR_RETURN(const Json body, PlanBody(options, ExecIn::kExistingSandbox));
+  if (options.detach) return ExecDetached(context, body);
+  if (!IsInteractive(options)) return Exec(context, options.id, body);
+  ASSIGN_OR_RETURN(const UniqueFd signals, CatchSignals(Catch::kForTerminal));
+  ASSIGN_OR_RETURN(const Interaction done, Interact(context, options.id, body, signals.get()));
+  return done.exit_code;
+}
+
+Result<int> RunShell(Context& context) {
+  Options options = context.options;
+  options.terminal = true;
+  Context terminal = {options, context.client, context.colours};
+  return RunExec(terminal);
 }
 
 Result<int> RunRun(Context& context) {
   ASSIGN_OR_RETURN(const Json create, PlanCreateBody(context.options));
-  ASSIGN_OR_RETURN(const std::string input, StdinBytes(context.options));
-  ASSIGN_OR_RETURN(const Json exec, PlanExecBody(context.options, input, ExecIn::kOwnSandbox));
-  ASSIGN_OR_RETURN(const UniqueFd interrupts, CatchInterrupts());
+  ASSIGN_OR_RETURN(const Json body, PlanBody(context.options, ExecIn::kOwnSandbox));
+  const bool interactive = IsInteractive(context.options);
+  ASSIGN_OR_RETURN(const UniqueFd signals,
+                   CatchSignals(interactive ? Catch::kForTerminal : Catch::kEnds));
   ASSIGN_OR_RETURN(const Json sandbox, context.client.Post("/v1/sandboxes", create));
   std::string id;
   RETURN_IF_ERROR(
       oci::ObjectReader(sandbox, "").String("id", &id).Done(oci::ObjectReader::Unknown::kIgnore));
-
-  context.client.set_interrupt_fd(interrupts.get());
-  auto reply = Exec(context.client, id, exec);
-  context.client.set_interrupt_fd(-1);
-  const bool interrupted = !reply && reply.error().what == "interrupted";
-  Result<int> exit_code = interrupted ? 128 + CaughtSignal(interrupts.get())
-                          : !reply    ? Failed(reply.error(), context.options)
-                                      : PassOn(*reply, context.options);
-  // A sandbox that went by itself (out of memory, its lifetime) is as destroyed as it should be.
-  const auto removed = context.client.Delete("/v1/sandboxes/" + EncodeSegment(id));
-  if (!removed && removed.error().code != Code::kNotFound)
-    Note("sandbox " + id + " is left over (" + removed.error().what + "); `hutch rm " + id +
-         "` destroys it");
+  bool keep = false;
+  auto exit_code = RunIn(context, id, body, signals.get(), &keep);
+  if (!keep) RemoveSandbox(context.client, id);
   return exit_code;
 }
 

@@ -1,6 +1,4 @@
 // create, ls, inspect, rm, heartbeat.
-#include <chrono>
-
 #include "base/text.h"
 #include "tools/commands.h"
 #include "tools/request_bodies.h"
@@ -36,19 +34,6 @@ Result<SandboxLine> ReadLine(const Json& sandbox) {
                       .Uint("memory_bytes", &line.memory_bytes)
                       .Done(Unknown::kIgnore));
   return line;
-}
-
-// "3 minutes" needs no more precision than one unit.
-std::string Age(const std::string& created_at) {
-  const auto created = ParseRfc3339(created_at);
-  if (!created) return "-";
-  using std::chrono::duration_cast;
-  const auto age = std::chrono::system_clock::now() - *created;
-  const auto seconds = duration_cast<std::chrono::seconds>(age).count();
-  if (seconds < 120) return std::to_string(seconds < 0 ? 0 : seconds) + "s";
-  if (seconds < 7200) return std::to_string(seconds / 60) + "m";
-  if (seconds < 172800) return std::to_string(seconds / 3600) + "h";
-  return std::to_string(seconds / 86400) + "d";
 }
 
 Cell StateCell(const SandboxLine& line) {

@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <chrono>
+
 #include "base/file.h"
+#include "base/text.h"
 
 namespace hutch::tools {
 namespace {
@@ -17,6 +20,10 @@ constexpr Positional kIdAndCommand[] = {
     {"COMMAND", &Options::command, Names::kCommand, false},
 };
 constexpr Positional kId[] = {{"ID", &Options::id, Names::kSandboxes, true}};
+constexpr Positional kIdAndProcess[] = {
+    {"ID", &Options::id, Names::kSandboxes, true},
+    {"PROCESS", &Options::process, Names::kProcesses, true},
+};
 constexpr Positional kOptionalId[] = {{"ID", &Options::id, Names::kSandboxes, false}};
 constexpr Positional kIds[] = {{"ID", &Options::ids, Names::kSandboxes, true}};
 constexpr Positional kPath[] = {{"PATH", &Options::path, Names::kFiles, true}};
@@ -24,6 +31,23 @@ constexpr Positional kCatalogName[] = {{"NAME", &Options::name, Names::kCatalog,
 constexpr Positional kReference[] = {{"IMAGE", &Options::id, Names::kImages, true}};
 constexpr Positional kReferences[] = {{"IMAGE", &Options::ids, Names::kImages, true}};
 constexpr Positional kShell[] = {{"SHELL", &Options::shell, Names::kShells, true}};
+
+constexpr Positional kSourceAndDestination[] = {
+    {"SOURCE", &Options::source, Names::kPlaces, true},
+    {"DESTINATION", &Options::destination, Names::kPlaces, true},
+};
+constexpr Positional kPlace[] = {{"ID:/PATH", &Options::source, Names::kPlaces, true}};
+constexpr Positional kPlaces[] = {{"ID:/PATH", &Options::places, Names::kPlaces, true}};
+
+// clang-format off
+constexpr CommandRow kFilesCommands[] = {
+    {"ls", "List a directory of a sandbox", 0, kPlace, "hutch files ls box:/workspace", RunFilesList, {}},
+    {"cat", "Print files of a sandbox", 0, kPlaces, "hutch files cat box:/workspace/log", RunFilesPrint, {}},
+    {"rm", "Remove files of a sandbox", kRemoveFiles, kPlaces, "hutch files rm -r box:/workspace/build", RunFilesRemove, {}},
+    {"mkdir", "Make directories in a sandbox", kMakeDirectory, kPlaces, "hutch files mkdir -p box:/workspace/a/b",
+     RunFilesMakeDirectory, {}},
+};
+// clang-format on
 
 constexpr CommandRow kImageCommands[] = {
     {"import",
@@ -59,8 +83,23 @@ constexpr CommandRow kCommands[] = {
      "id=$(hutch create python --name box --label team=a --idle 2h)", RunCreate, {}},
     {"ls", "List sandboxes", kList | kQuiet, {}, "hutch ls --label team=a", RunList, {}},
     {"inspect", "Print all that is known about a sandbox", 0, kId, "hutch inspect box", RunInspect, {}},
-    {"exec", "Run a command in a running sandbox", kExec | kExecOnly, kIdAndCommand,
+    {"exec", "Run a command in a running sandbox", kExec | kInSandbox | kYield, kIdAndCommand,
      "hutch exec box --timeout 5m -- sh -c 'ls -la'", RunExec, {}},
+    {"shell", "Open a shell in a running sandbox: bash, or sh where there is no bash", kInSandbox | kPassesExit, kId,
+     "hutch shell box", RunShell, {}},
+    {"ps", "List a sandbox's background processes", kQuiet, kId, "hutch ps box", RunProcesses, {}},
+    {"logs", "Print what a background process has written", kLogs, kIdAndProcess,
+     "hutch logs box p3 --follow --since 10m", RunLogs, {}},
+    {"attach", "Join a background process: its output, its input; ctrl-p ctrl-q leaves it running", kPassesExit,
+     kIdAndProcess, "hutch attach box p3", RunAttach, {}},
+    {"kill", "Send a signal to a background process, or remove it", kKill, kIdAndProcess,
+     "hutch kill box p3 --signal SIGINT", RunKill, {}},
+    {"wait", "Wait for a background process and pass on its exit code", kPassesExit, kIdAndProcess,
+     "hutch wait box p3", RunWait, {}},
+    {"cp", "Copy files and directories into and out of a sandbox; - is a tar on stdin or stdout", 0, kSourceAndDestination,
+     "hutch cp ./project box:/workspace", RunCopy, {}},
+    {"files", "List, print and remove files of a sandbox, make directories", 0, {}, "hutch files ls box:/workspace", nullptr,
+     kFilesCommands},
     {"rm", "Destroy sandboxes with everything in them", 0, kIds, "hutch rm box", RunRemove, {}},
     {"heartbeat", "Put off a sandbox's idle time-out", 0, kId, "hutch heartbeat box", RunHeartbeat, {}},
     {"image", "Import, build, list and remove images", 0, {}, "hutch image ls", nullptr, kImageCommands},
@@ -78,7 +117,8 @@ constexpr CommandRow kCommands[] = {
 
 std::span<const CommandRow> Commands() { return kCommands; }
 
-bool PassesExitCode(const CommandRow& row) { return (row.groups & kExec) != 0; }
+bool PassesExitCode(const CommandRow& row) { return (row.groups & (kExec | kPassesExit)) != 0; }
+bool TakesCommand(const CommandRow& row) { return (row.groups & kExec) != 0; }
 
 Status Print(std::string_view text) {
   auto written = WriteAll(STDOUT_FILENO, text);
@@ -88,6 +128,23 @@ Status Print(std::string_view text) {
 
 Status PrintJsonText(const oci::Json& value) {
   return Print(value.dump(2, ' ', false, oci::Json::error_handler_t::replace) + "\n");
+}
+
+// "3 minutes" needs no more precision than one unit.
+std::string Age(const std::string& time) {
+  const auto then = ParseRfc3339(time);
+  if (!then) return "-";
+  using std::chrono::duration_cast;
+  const auto age = std::chrono::system_clock::now() - *then;
+  const auto seconds = duration_cast<std::chrono::seconds>(age).count();
+  if (seconds < 120) return std::to_string(seconds < 0 ? 0 : seconds) + "s";
+  if (seconds < 7200) return std::to_string(seconds / 60) + "m";
+  if (seconds < 172800) return std::to_string(seconds / 3600) + "h";
+  return std::to_string(seconds / 86400) + "d";
+}
+
+void Note(const std::string& text) {
+  IgnoreError(WriteAll(STDERR_FILENO, "hutch: " + text + "\n"), "nowhere is left to say it");
 }
 
 void PrintError(const Error& error, const Options& options) {

@@ -39,14 +39,28 @@ std::span<const CommandRow> Commands();
 // Whether a row's own errors are 125 because it passes on another program's exit code.
 bool PassesExitCode(const CommandRow& row);
 
+// Whether a row's command stands behind "--".
+bool TakesCommand(const CommandRow& row);
+
 // Rows' functions, by file.
 Result<int> RunRun(Context& context);  // command_exec.cc
 Result<int> RunExec(Context& context);
+Result<int> RunShell(Context& context);
+Result<int> RunProcesses(Context& context);  // command_processes.cc
+Result<int> RunLogs(Context& context);
+Result<int> RunAttach(Context& context);
+Result<int> RunKill(Context& context);
+Result<int> RunWait(Context& context);
 Result<int> RunCreate(Context& context);  // command_sandboxes.cc
 Result<int> RunList(Context& context);
 Result<int> RunInspect(Context& context);
 Result<int> RunRemove(Context& context);
 Result<int> RunHeartbeat(Context& context);
+Result<int> RunCopy(Context& context);       // command_copy.cc
+Result<int> RunFilesList(Context& context);  // command_files.cc
+Result<int> RunFilesPrint(Context& context);
+Result<int> RunFilesRemove(Context& context);
+Result<int> RunFilesMakeDirectory(Context& context);
 Result<int> RunImageImport(Context& context);  // command_images.cc
 Result<int> RunImageBuild(Context& context);
 Result<int> RunImageList(Context& context);
@@ -61,6 +75,10 @@ Result<int> RunDoctor(Context& context);      // doctor/doctor.cc
 Status Print(std::string_view text);
 // Indented JSON and a line feed.
 Status PrintJsonText(const oci::Json& value);
+// A line of hutch's own on standard error.
+void Note(const std::string& text);
+// How long ago a time of RFC 3339 was, in one unit: "3m".
+std::string Age(const std::string& time);
 // "hutch: ..." on standard error: the message and, on a line of its own, the hint; JSON on request.
 void PrintError(const Error& error, const Options& options);
 

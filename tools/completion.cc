@@ -82,6 +82,7 @@ const OptionRow* FindOption(const std::string& word, unsigned groups) {
 struct Place {
   const CommandRow* row = nullptr;
   size_t positionals = 0;  // already given
+  std::string last;        // of them
   bool value_expected = false;
   bool behind_separator = false;
 };
@@ -103,13 +104,14 @@ Place Walk(std::span<const std::string> words) {
       place.row = row;
     } else {
       ++place.positionals;
+      place.last = word;
     }
   }
   return place;
 }
 
-std::vector<std::string> NamesOf(Names kind, const NameSource& source) {
-  if (kind != Names::kShells) return source(kind);
+std::vector<std::string> NamesOf(Names kind, const Place& place, const NameSource& source) {
+  if (kind != Names::kShells) return source(kind, place.last);
   std::vector<std::string> names;
   for (const Shell& shell : kShells) names.emplace_back(shell.name);
   return names;
@@ -127,8 +129,8 @@ std::vector<std::string> PositionalNames(const Place& place, const NameSource& s
   const Positional& last = positionals.back();
   const bool repeats = std::holds_alternative<std::vector<std::string> Options::*>(last.field);
   if (place.positionals < positionals.size())
-    return NamesOf(positionals[place.positionals].names, source);
-  return repeats ? NamesOf(last.names, source) : names;
+    return NamesOf(positionals[place.positionals].names, place, source);
+  return repeats ? NamesOf(last.names, place, source) : names;
 }
 
 void AddStrings(const Json& object, const char* name, std::vector<std::string>* names) {
@@ -142,16 +144,22 @@ void AddStrings(const Json& object, const char* name, std::vector<std::string>* 
 
 struct SourceRow {
   Names kind;
-  const char* target;
+  std::string target;
   const char* list;  // "" when the names are at the top
   std::vector<const char*> members;
+  const char* ending = "";
 };
 
-std::vector<std::string> AskDaemon(Client& client, Names kind) {
+std::vector<std::string> AskDaemon(Client& client, Names kind, const std::string& before) {
   const SourceRow rows[] = {
       {Names::kSandboxes, "/v1/sandboxes?state=running", "sandboxes", {"name", "id"}},
       {Names::kImages, "/v1/images", "images", {"references"}},
       {Names::kCatalog, "/v1/info", "", {"catalog"}},
+      {Names::kProcesses,
+       "/v1/sandboxes/" + EncodeSegment(before) + "/processes",
+       "processes",
+       {"id"}},
+      {Names::kPlaces, "/v1/sandboxes?state=running", "sandboxes", {"name", "id"}, ":/"},
   };
   std::vector<std::string> names;
   for (const SourceRow& row : rows) {
@@ -162,6 +170,7 @@ std::vector<std::string> AskDaemon(Client& client, Names kind) {
     for (const Json& item : list)
       for (const char* member : row.members)
         if (item.is_object()) AddStrings(item, member, &names);
+    for (std::string& name : names) name += row.ending;
   }
   return names;
 }
@@ -199,8 +208,9 @@ void PrintCompletions(std::span<const std::string> words) {
   Client client(SocketOf(words));
   client.set_silence_limit_ms(kSilenceLimitMs);
   std::string text;
-  for (const std::string& found :
-       Complete(words, [&](Names kind) { return AskDaemon(client, kind); }))
+  for (const std::string& found : Complete(words, [&](Names kind, const std::string&before) {
+         return AskDaemon(client, kind, before);
+       }))
     text += found + "\n";
   IgnoreError(Print(text), "a shell that no longer listens needs no candidates");
 }

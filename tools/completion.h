@@ -11,8 +11,9 @@
 
 namespace hutch::tools {
 
-// Names of a kind that only the daemon knows (sandboxes, images, the catalog).
-using NameSource = std::function<std::vector<std::string>(Names kind)>;
+// Names of a kind that only the daemon knows (sandboxes, images, the catalog, processes). `before`
+// is the positional that stands before: the sandbox of the processes.
+using NameSource = std::function<std::vector<std::string>(Names kind, const std::string& before)>;
 
 // Candidates for the last of `words` (which may be empty), the words behind "hutch".
 std::vector<std::string> Complete(std::span<const std::string> words, const NameSource& source);

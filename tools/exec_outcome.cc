@@ -28,12 +28,12 @@ std::string Seconds(double ms) {
 }
 
 // ObjectReader::String refuses NUL bytes, which a command may well write.
-Result<std::string> Stream(const Json& reply, const char* name) {
-  const auto stream = reply.find(name);
+Result<std::string> Stream(const Json& reply, const char* name, const std::string& encoding_name) {
+  const auto stream = reply.is_object() ? reply.find(name) : reply.end();
   if (stream == reply.end() || !stream->is_string())
     return Error{.what = std::string("the daemon's reply has no ") + name};
   const auto& text = stream->get_ref<const std::string&>();
-  const auto encoding = reply.find(std::string(name) + "_encoding");
+  const auto encoding = reply.find(encoding_name);
   if (encoding == reply.end() || *encoding != "base64") return text;
   return DecodeBase64(text);
 }
@@ -75,9 +75,9 @@ int SignalNumber(const std::string& name) {
   return offset ? SIGRTMIN + static_cast<int>(*offset) : 0;
 }
 
-Result<ExecOutcome> ReadExecReply(const Json& reply) {
+Result<ExecOutcome> ReadEnd(const Json& end) {
   Fields f;
-  oci::ObjectReader reader(reply, "");
+  oci::ObjectReader reader(end, "");
   const Json* code = reader.Member("exit_code");
   reader.String("signal", &f.signal)
       .String("cause", &f.cause)
@@ -92,8 +92,6 @@ Result<ExecOutcome> ReadExecReply(const Json& reply) {
   if (const auto read = reader.Done(oci::ObjectReader::Unknown::kIgnore); !read)
     return Error{.what = "the daemon's reply: " + read.error().what};
   ExecOutcome outcome;
-  ASSIGN_OR_RETURN(outcome.out, Stream(reply, "stdout"));
-  ASSIGN_OR_RETURN(outcome.err, Stream(reply, "stderr"));
   outcome.notes = Notes(f);
   const int signal = SignalNumber(f.signal);
   if (f.timed_out)
@@ -103,6 +101,21 @@ Result<ExecOutcome> ReadExecReply(const Json& reply) {
   else
     outcome.exit_code = signal != 0 ? 128 + signal : kExitOwnError;
   return outcome;
+}
+
+Result<ExecOutcome> ReadExecReply(const Json& reply) {
+  ASSIGN_OR_RETURN(ExecOutcome outcome, ReadEnd(reply));
+  ASSIGN_OR_RETURN(outcome.out, Stream(reply, "stdout", "stdout_encoding"));
+  ASSIGN_OR_RETURN(outcome.err, Stream(reply, "stderr", "stderr_encoding"));
+  return outcome;
+}
+
+Result<OutputPiece> ReadOutputPiece(const Json& event) {
+  OutputPiece piece;
+  ASSIGN_OR_RETURN(piece.bytes, Stream(event, "data", "encoding"));
+  const auto stream = event.find("stream");
+  piece.to_stderr = stream != event.end() && *stream == "stderr";
+  return piece;
 }
 
 int ExitCodeFor(const Error& error) {

@@ -9,6 +9,7 @@
 
 namespace hutch::tools {
 
+inline constexpr int kExitStillRunning = 123;
 inline constexpr int kExitTimedOut = 124;
 inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;
@@ -21,6 +22,15 @@ struct ExecOutcome {
 
 // kInternal when the reply is not what docs/api.md says.
 Result<ExecOutcome> ReadExecReply(const oci::Json& reply);
+// The same of what has no output in it: an "exit" event, or a process that has ended.
+Result<ExecOutcome> ReadEnd(const oci::Json& end);
+
+// One "output" event, or one chunk of a process's log.
+struct OutputPiece {
+  bool to_stderr = false;
+  std::string bytes;
+};
+Result<OutputPiece> ReadOutputPiece(const oci::Json& event);
 
 // 127 and 126 for a command that is not there or cannot be executed, 125 for everything else.
 int ExitCodeFor(const Error& error);

@@ -13,10 +13,10 @@ constexpr OptionRow kOptions[] = {
     {kSandbox, "--name", &Options::name, "NAME", "A name, usable wherever an id is"},
     {kSandbox, "--label", &Options::labels, "KEY=VALUE", "A label (repeatable)"},
     {kSandbox, "--owner", &Options::owner, "TEXT", "Whom the sandbox belongs to"},
-    {kSandbox | kExecOnly, "--env", &Options::env, "KEY=VALUE",
+    {kSandbox | kInSandbox, "-e,--env", &Options::env, "KEY=VALUE",
      "An environment variable (repeatable)"},
-    {kSandbox | kExecOnly, "--workdir", &Options::workdir, "DIR", "The working directory"},
-    {kSandbox | kExecOnly, "--user", &Options::user, "USER", "UID, UID:GID or root"},
+    {kSandbox | kInSandbox, "-w,--workdir", &Options::workdir, "DIR", "The working directory"},
+    {kSandbox | kInSandbox, "-u,--user", &Options::user, "USER", "UID, UID:GID or root"},
     {kSandbox, "--memory", &Options::memory, "SIZE", "Memory, e.g. 512MiB (default 512MiB)"},
     {kSandbox, "--cpus", &Options::cpus, "NUMBER", "CPUs, e.g. 0.5 (default 1)"},
     {kSandbox, "--pids", &Options::pids, "COUNT", "Processes and threads (default 256)"},
@@ -36,11 +36,31 @@ constexpr OptionRow kOptions[] = {
     {kSandbox, "--relax-seccomp", &Options::relax_seccomp, "FILE",
      "Weaker: another seccomp profile, OCI's JSON (logged by the daemon)"},
     {kExec, "--timeout", &Options::timeout, "TIME",
-     "Stop the command after this time, e.g. 90 or 5m; 0 never (default 60)"},
+     "Stop the command after this time, e.g. 90 or 5m; 0 never (default 60; never with -i, -t, -d "
+     "or --wait)"},
     {kExec, "--stdin", &Options::read_stdin, "",
-     "Send all of stdin to the command (default: its stdin is empty)"},
+     "Read stdin to its end, then send it, up to 6 MiB (default: the command's stdin is empty)"},
+    {kExec, "-i,--interactive", &Options::interactive, "",
+     "Pass stdin on as it comes, of any length"},
+    {kExec, "-t,--tty", &Options::terminal, "",
+     "A terminal, as ssh gives one; ctrl-p ctrl-q leaves the command running"},
     {kExec, "--max-output", &Options::max_output, "SIZE",
-     "Keep this much of each stream, head and tail (default 1MiB)"},
+     "With --json or --wait, keep this much of each stream, head and tail (default 1MiB)"},
+    {kYield, "-d,--detach", &Options::detach, "",
+     "Start a process in the background and print its id"},
+    {kYield, "--wait", &Options::wait, "TIME",
+     "Wait so long; then the command goes on in the background (exit code 123)"},
+    {kLogs, "-f,--follow", &Options::follow, "", "Go on until the process has ended"},
+    {kLogs, "--since", &Options::since, "TIME", "Only what is newer: 10m, or 2026-01-31T09:00:00Z"},
+    {kLogs, "--tail", &Options::tail, "SIZE", "Only the last so many bytes"},
+    {kLogs, "--stream", &Options::stream, "STREAM", "Only stdout, or only stderr"},
+    {kKill, "-s,--signal", &Options::signal, "SIGNAL", "A name or a number (default SIGTERM)"},
+    {kKill, "--tree", &Options::whole_tree, "", "Also everything that it started"},
+    {kKill, "--rm", &Options::remove, "",
+     "Kill it with everything it started, then remove it with its log"},
+    {kRemoveFiles, "-r,--recursive", &Options::recursive, "", "Directories with all they hold"},
+    {kMakeDirectory, "-p,--parents", &Options::parents, "",
+     "Also the directories above; one that is there is no error"},
     {kList, "--label", &Options::labels, "KEY=VALUE", "Only with this label (repeatable)"},
     {kList, "--state", &Options::state, "STATE", "Only in this state: creating, running, stopped"},
     {kList, "-a,--all", &Options::show_all, "", "Also those that stopped within the last minute"},
@@ -70,6 +90,20 @@ Result<double> ParseSeconds(const std::string& text) {
                  .what = "\"" + text + "\" is not a time",
                  .hint = "write 45, 45s, 5m, 2h or 1d; 0 is never"};
   return value * factor;
+}
+
+Result<std::string> ParseSince(const std::string& text, WallTime now) {
+  // Whole seconds, too: that is how people write them.
+  const bool whole = text.ends_with('Z') && text.find('.') == std::string::npos;
+  const auto time = ParseRfc3339(whole ? text.substr(0, text.size() - 1) + ".000Z" : text);
+  if (time) return FormatRfc3339(*time);
+  const auto ago = ParseSeconds(text);
+  if (!ago)
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "--since: \"" + text + "\" is not a time",
+                 .hint = "write 10m for ten minutes ago, or 2026-01-31T09:00:00Z"};
+  const auto before = std::chrono::duration<double>(*ago);
+  return FormatRfc3339(now - std::chrono::duration_cast<WallTime::duration>(before));
 }
 
 }  // namespace hutch::tools

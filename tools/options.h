@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/text.h"
 
 namespace hutch::tools {
 
@@ -23,8 +24,20 @@ struct Options {
   std::string relax_seccomp;  // a file with a profile in OCI's JSON
   // exec and run
   std::string timeout, max_output;
-  bool read_stdin = false;
+  bool read_stdin = false, interactive = false, terminal = false;
   std::vector<std::string> command;
+  // exec
+  bool detach = false;
+  std::string wait;
+  // a process
+  std::string process, signal;
+  bool whole_tree = false, remove = false;
+  std::string since, tail, stream;  // since: of the audit log, too
+  bool follow = false;
+  // files
+  std::string source, destination;
+  std::vector<std::string> places;
+  bool recursive = false, parents = false;
   // the others
   std::string id;                // one sandbox or image
   std::vector<std::string> ids;  // several
@@ -32,7 +45,7 @@ struct Options {
   bool ids_only = false, show_all = false;
   std::string path, reference;
   std::string shell;
-  std::string since, kind;  // of the audit log
+  std::string kind;  // of the audit log
 };
 
 using Field =
@@ -41,13 +54,19 @@ using Field =
 // Which commands take an option.
 enum OptionGroup : unsigned {
   kGlobal = 1u << 0,
-  kSandbox = 1u << 1,  // what a sandbox is made from
-  kExec = 1u << 2,     // how a command runs
-  kExecOnly = 1u << 4,
+  kSandbox = 1u << 1,     // what a sandbox is made from
+  kExec = 1u << 2,        // how a command runs
+  kPassesExit = 1u << 3,  // no options: its exit code is the command's
+  kInSandbox = 1u << 4,   // where in an existing sandbox
   kList = 1u << 5,
   kQuiet = 1u << 6,
   kImport = 1u << 7,
   kAudit = 1u << 8,
+  kYield = 1u << 9,  // a command that need not be waited for
+  kLogs = 1u << 10,
+  kKill = 1u << 11,
+  kRemoveFiles = 1u << 12,
+  kMakeDirectory = 1u << 13,
 };
 
 struct OptionRow {
@@ -60,7 +79,17 @@ struct OptionRow {
 std::span<const OptionRow> AllOptions();
 
 // What a positional argument names, for completion.
-enum class Names { kNothing, kSandboxes, kImages, kCatalog, kShells, kFiles, kCommand };
+enum class Names {
+  kNothing,
+  kSandboxes,
+  kImages,
+  kCatalog,
+  kShells,
+  kFiles,
+  kCommand,
+  kProcesses,  // of the sandbox that the positional before it names
+  kPlaces,     // SANDBOX:/path
+};
 
 struct Positional {
   const char* name;  // "IMAGE"
@@ -71,5 +100,7 @@ struct Positional {
 
 // "45", "45s", "1.5m", "2h", "1d" as seconds; kInvalidArgument otherwise.
 Result<double> ParseSeconds(const std::string& text);
+// "10m" ago, or a time of RFC 3339, as the latter; kInvalidArgument otherwise.
+Result<std::string> ParseSince(const std::string& text, WallTime now);
 
 }  // namespace hutch::tools

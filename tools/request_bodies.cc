@@ -13,6 +13,7 @@ namespace {
 using oci::Json;
 
 constexpr size_t kMaxProfileBytes = size_t{1} << 20;
+constexpr uint64_t kPipedLogBytes = uint64_t{256} << 20;
 
 Error BadOption(const char* flag, const Error& error) {
   return Error{.code = Code::kInvalidArgument,
@@ -73,6 +74,11 @@ constexpr ValueRow kCreateValues[] = {
 constexpr ValueRow kExecValues[] = {
     {"--timeout", &Options::timeout, "", "timeout_seconds", SecondsValue},
     {"--max-output", &Options::max_output, "", "max_output_bytes", SizeValue},
+    {"--wait", &Options::wait, "", "wait_seconds", SecondsValue},
+};
+
+constexpr ValueRow kProcessValues[] = {
+    {"--timeout", &Options::timeout, "", "timeout_seconds", SecondsValue},
 };
 
 constexpr ValueRow kExecInExisting[] = {
@@ -103,6 +109,20 @@ Status AddPairs(const char* flag, const std::vector<std::string>& pairs, const c
   return OkStatus();
 }
 
+Status AddCommandFields(const Options& options, std::string_view stdin_bytes, ExecIn where,
+                        Json* body) {
+  if (where == ExecIn::kExistingSandbox) {
+    RETURN_IF_ERROR(AddValues(kExecInExisting, options, body));
+    RETURN_IF_ERROR(AddPairs("--env", options.env, "env", body));
+  }
+  if (stdin_bytes.empty()) return OkStatus();
+  if (IsUtf8(stdin_bytes) && stdin_bytes.find('\0') == std::string_view::npos)
+    (*body)["stdin"] = stdin_bytes;
+  else
+    (*body)["stdin_base64"] = EncodeBase64(stdin_bytes);
+  return OkStatus();
+}
+
 Status AddRelaxations(const Options& options, Json* body) {
   if (options.relax_proc_full) (*body)["relax"]["proc"] = "full";
   if (options.relax_new_privileges) (*body)["relax"]["no_new_privileges"] = false;
@@ -130,17 +150,62 @@ Result<Json> PlanCreateBody(const Options& options) {
 Result<Json> PlanExecBody(const Options& options, std::string_view stdin_bytes, ExecIn where) {
   Json body = {{"command", options.command}};
   RETURN_IF_ERROR(AddValues(kExecValues, options, &body));
-  if (where == ExecIn::kExistingSandbox) {
-    RETURN_IF_ERROR(AddValues(kExecInExisting, options, &body));
-    RETURN_IF_ERROR(AddPairs("--env", options.env, "env", &body));
-  }
-  if (stdin_bytes.empty()) return body;
-  const bool text = IsUtf8(stdin_bytes) && stdin_bytes.find('\0') == std::string_view::npos;
-  if (text)
-    body["stdin"] = stdin_bytes;
-  else
-    body["stdin_base64"] = EncodeBase64(stdin_bytes);
+  RETURN_IF_ERROR(AddCommandFields(options, stdin_bytes, where, &body));
   return body;
+}
+
+Result<Json> PlanProcessBody(const Options& options, std::string_view stdin_bytes,
+                             const TerminalSize& size, ExecIn where) {
+  Json body = Json::object();
+  if (!options.command.empty()) body["command"] = options.command;
+  RETURN_IF_ERROR(AddValues(kProcessValues, options, &body));
+  RETURN_IF_ERROR(AddCommandFields(options, stdin_bytes, where, &body));
+  if (options.terminal)
+    body["terminal"] = {{"rows", size.rows}, {"columns", size.columns}};
+  else if (options.interactive)
+    body["stdin_open"] = true;
+  // A reader of a pipe may be slower than the command and still wants every byte.
+  if (options.interactive && !options.terminal) body["log_bytes"] = kPipedLogBytes;
+  return body;
+}
+
+Status CheckExecOptions(const Options& options) {
+  const struct {
+    const char* name;
+    bool given;
+  } told[] = {{"-t", options.terminal},
+              {"-i", options.interactive},
+              {"-d", options.detach},
+              {"--wait", !options.wait.empty()},
+              {"--stdin", options.read_stdin},
+              {"--json", options.json},
+              {"--max-output", !options.max_output.empty()}};
+  constexpr std::pair<size_t, size_t> kContradictions[] = {{0, 3}, {0, 4}, {0, 5}, {0, 6}, {1, 3},
+                                                           {1, 4}, {1, 5}, {1, 6}, {2, 3}, {2, 6}};
+  // In the background there is no output that JSON would be mixed with.
+  for (const auto& [one, other] : kContradictions) {
+    if (!told[one].given || !told[other].given) continue;
+    if (options.detach && one < 2 && other == 5) continue;
+    return Error{
+        .code = Code::kInvalidArgument,
+        .what = std::string(told[one].name) + " and " + told[other].name + " do not go together"};
+  }
+  return OkStatus();
+}
+
+Result<std::string> PlanLogsQuery(const Options& options, WallTime now) {
+  std::string query;
+  if (!options.tail.empty()) {
+    const auto tail = ParseSize(options.tail);
+    if (!tail) return BadOption("--tail", tail.error());
+    query += "&tail_bytes=" + std::to_string(*tail);
+  }
+  if (!options.since.empty()) {
+    ASSIGN_OR_RETURN(const std::string since, ParseSince(options.since, now));
+    query += "&since=" + EncodeSegment(since);
+  }
+  if (!options.stream.empty()) query += "&stream=" + EncodeSegment(options.stream);
+  return query;
 }
 
 std::string PlanListQuery(const Options& options) {

@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "oci/json.h"
 #include "tools/options.h"
+#include "tools/terminal.h"
 
 namespace hutch::tools {
 
@@ -18,6 +19,18 @@ Result<oci::Json> PlanCreateBody(const Options& options);
 // (run) environment, directory and user belong to the sandbox and are left out here.
 enum class ExecIn { kOwnSandbox, kExistingSandbox };
 Result<oci::Json> PlanExecBody(const Options& options, std::string_view stdin_bytes, ExecIn where);
+
+// POST .../processes. Without a command the body has none: the caller adds a shell.
+Result<oci::Json> PlanProcessBody(const Options& options, std::string_view stdin_bytes,
+                                  const TerminalSize& size, ExecIn where);
+
+// Options that contradict each other: -t and -i, -d, --wait, --stdin, --json, --max-output.
+Status CheckExecOptions(const Options& options);
+
+// What "?..." of .../output the options of logs ask for, without what stands before it; `now` is
+// for
+// --since. Empty, or "&tail_bytes=10&stream=stdout".
+Result<std::string> PlanLogsQuery(const Options& options, WallTime now);
 
 // "?label=a%3Db&state=running", or empty.
 std::string PlanListQuery(const Options& options);

@@ -26,6 +26,14 @@ TEST(Arguments, ASimpleCommandNeedsNoSeparator) {
   EXPECT_EQ(parsed.options.command, (std::vector<std::string>{"ls", "/tmp"}));
 }
 
+TEST(Arguments, ATerminalNeedsNoCommand) {
+  const Arguments parsed = Parse({"run", "-it", "python"});
+  ASSERT_NE(parsed.command, nullptr) << parsed.text;
+  EXPECT_TRUE(parsed.options.terminal);
+  EXPECT_TRUE(parsed.options.interactive);
+  EXPECT_TRUE(parsed.options.command.empty());
+}
+
 TEST(Arguments, RepeatedOptionsTakeOneValueEach) {
   const Arguments parsed = Parse({"create", "--env", "A=1", "--env", "B=2", "python"});
   ASSERT_NE(parsed.command, nullptr) << parsed.text;
@@ -66,6 +74,9 @@ TEST(Arguments, MistakesAreToldWithTheRightExitCode) {
       {{"inspect", "a", "--", "b"}, kExitUsage, "takes no command"},
       {{"run", "python"}, kExitOwnError, "needs a command"},
       {{"exec", "box", "ls", "-la"}, kExitOwnError, "put -- before"},
+      {{"shell", "box", "--", "ls"}, kExitOwnError, "takes no command"},
+      {{"wait", "box"}, kExitOwnError, "PROCESS"},
+      {{"cp", "a"}, kExitUsage, "DESTINATION"},
       {{"run", "--memory"}, kExitOwnError, "--memory"},
   };
   for (const Mistaken& mistake : mistakes) {
@@ -103,6 +114,14 @@ TEST(Times, Units) {
   EXPECT_EQ(*ParseSeconds("0"), 0);
   for (const char* bad : {"", "m", "-1", "1w", "1 m", "nan", "inf", "1e999"})
     EXPECT_FALSE(ParseSeconds(bad)) << bad;
+}
+
+TEST(Times, SinceIsAgoOrATime) {
+  const WallTime now = *ParseRfc3339("2026-01-31T09:00:00.000Z");
+  EXPECT_EQ(*ParseSince("10m", now), "2026-01-31T08:50:00.000Z");
+  EXPECT_EQ(*ParseSince("2026-01-30T00:00:00Z", now), "2026-01-30T00:00:00.000Z");
+  EXPECT_EQ(*ParseSince("2026-01-30T00:00:00.250Z", now), "2026-01-30T00:00:00.250Z");
+  for (const char* bad : {"", "yesterday", "2026-01-30", "-5m"}) EXPECT_FALSE(ParseSince(bad, now));
 }
 
 }  // namespace

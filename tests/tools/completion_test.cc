@@ -11,7 +11,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::Not;
 
-std::vector<std::string> Known(Names kind) {
+std::vector<std::string> Known(Names kind, const std::string& before) {
   switch (kind) {
     case Names::kSandboxes:
       return {"box", "sb-aaaa"};
@@ -19,6 +19,8 @@ std::vector<std::string> Known(Names kind) {
       return {"python:latest"};
     case Names::kCatalog:
       return {"node", "python"};
+    case Names::kProcesses:
+      return {before + "-p1"};
     default:
       return {};
   }
@@ -40,6 +42,11 @@ TEST(Completion, NamesOfTheDaemon) {
   EXPECT_THAT(Of({"image", "build", ""}), ElementsAre("node", "python"));
   EXPECT_THAT(Of({"inspect", "box", ""}), IsEmpty());
   EXPECT_THAT(Of({"completion", ""}), ElementsAre("bash", "zsh", "fish"));
+}
+
+TEST(Completion, ProcessesOfTheSandboxBefore) {
+  EXPECT_THAT(Of({"logs", "--tail", "5", "box", ""}), ElementsAre("box-p1"));
+  EXPECT_THAT(Of({"logs", ""}), ElementsAre("box", "sb-aaaa"));
 }
 
 TEST(Completion, OptionsOfTheCommandOnly) {

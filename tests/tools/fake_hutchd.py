@@ -67,6 +67,67 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")
 
+    def exec_events(self, reply):
+        """An exec reply as lines of JSON: the output, then the rest as its exit."""
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-ndjson")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        events = [{"event": "started", "process_id": "p1"}, {"event": "heartbeat"}]
+        events += [{"event": "output", "stream": stream, "data": reply[stream], "encoding": reply[stream + "_encoding"]}
+                   for stream in ("stdout", "stderr") if reply[stream]]
+        events.append({"event": "exit", **{key: value for key, value in reply.items() if not key.endswith("_encoding")
+                                           and key not in ("stdout", "stderr")}})
+        text = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+        for part in (text[:7], text[7:]):  # a line may come in pieces
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+
+    def request_body(self):
+        """A body of a known length or chunked."""
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
+    def do_PUT(self):
+        fake = self.server.fake
+        path, _, query = self.path.partition("?")
+        if "refused" in path:  # before the body was read
+            self.close_connection = True
+            return self.fail(403, "forbidden", "not there")
+        body = self.request_body()
+        fake.requests.append(("PUT", self.path, None))
+        name = urllib.parse.parse_qs(query)["path"][0] + ".tar" if path.endswith("/archive") else \
+            "/" + urllib.parse.unquote(path.split("/files/")[1])
+        fake.files[name] = (body, query)
+        return self.answer(201, {"path": name, "size": len(body)})
+
+    def get_file(self, path, query):
+        asked = urllib.parse.parse_qs(query)
+        files = self.server.fake.files
+        if path.endswith("/files"):
+            if "glob" in asked:
+                return self.answer(200, {"entries": [{"path": "/f", "type": "file", "mode": "0751"}]})
+            if asked["path"][0].rstrip("/") not in self.server.fake.directories:
+                return self.fail(404, "not_found", "no directory")
+            return self.answer(200, {"entries": []})
+        name = asked["path"][0] + ".tar" if path.endswith("/archive") else "/" + urllib.parse.unquote(path.split("/files/")[1])
+        if name not in files:
+            return self.fail(404, "not_found", "no file " + name)
+        body = files[name][0]
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body) + (1 if "cut" in name else 0)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = "cut" in name
+        return None
+
     def request_json(self):
         return json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"null")
 
@@ -85,6 +146,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(200, {**IMAGE, "asked": parts[1]})
         elif parts == ["sandboxes"]:
             self.answer(200, {"sandboxes": list(fake.sandboxes.values()), "query": query})
+        elif parts[1] in fake.sandboxes and parts[2:3] in (["files"], ["archive"]):
+            self.get_file(path, query)
         elif parts[1] in fake.sandboxes:
             self.answer(200, fake.sandboxes[parts[1]])
         else:
@@ -116,6 +179,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         reply = reply_of(body["command"], body)
         if isinstance(reply, tuple):
             return self.fail(*reply, "cannot run " + body["command"][0])
+        if "ndjson" in self.headers.get("Accept", ""):
+            return self.exec_events(reply)
         return self.answer(200, reply)
 
     def do_DELETE(self):
@@ -141,6 +206,8 @@ class FakeHutchd:
     def __init__(self, path):
         self.path = path
         self.sandboxes = {}
+        self.files = {}  # path: (bytes, query); a tree as its path + ".tar"
+        self.directories = set()
         self.requests = []
         self.made = 0
         self.lock = threading.Lock()

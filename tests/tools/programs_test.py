@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """hutch and hutch-bench against a fake server: programs_test.py HUTCH HUTCH_BENCH"""
+import io
 import json
 import os
 import pty
@@ -7,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 import xml.etree.ElementTree
@@ -45,10 +47,101 @@ class Programs(unittest.TestCase):
 
     def test_run_maps_mishaps(self):
         for command, code, told in (("slow", 124, "--timeout"), ("greedy", 137, "--memory"), ("bomb", 0, "--pids"),
-                                    ("chatty", 0, "--max-output"), ("absent", 127, "cannot run"), ("data", 126, "cannot run")):
+                                    ("absent", 127, "cannot run"), ("data", 126, "cannot run")):
             done = self.run_in_sandbox(command)
             self.assertEqual(done.returncode, code, command)
             self.assertIn(told, done.stderr.decode())
+
+    def test_what_was_left_out_is_told(self):
+        box = self.fake.add({"image": "python"})["id"]
+        done = self.hutch("exec", box, "--wait", "5", "--", "chatty")
+        self.assertEqual((done.returncode, b"--max-output" in done.stderr), (0, True))
+
+    def test_what_contradicts_itself_is_refused(self):
+        for words in (("-t", "--wait", "5"), ("-i", "--json"), ("-d", "--max-output", "5"), ("-t",)):
+            done = self.hutch("exec", "box", *words, "--", "true")
+            self.assertEqual(done.returncode, 125, words)
+        self.assertEqual(self.fake.requests, [])
+
+    def test_files_are_copied_in_and_out(self):
+        box = self.fake.add({"image": "python"})["id"]
+        self.fake.directories.add("/dir")
+        source = Path(self.directory.name, "a b")
+        source.write_bytes(os.urandom(3_000_000))
+        source.chmod(0o640)
+        for destination, name in (("/x", "/x"), ("/dir", "/dir/a b"), ("/dir/", "/dir/a b")):
+            done = self.hutch("cp", str(source), f"{box}:{destination}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertTrue(self.fake.files.pop(name) == (source.read_bytes(), "mode=0640"))
+        done = self.hutch("cp", str(source), f"{box}:/absent/")
+        self.assertEqual((done.returncode, b"mkdir" in done.stderr), (1, True))
+        self.assertEqual(self.hutch("cp", str(source), f"{box}:/refused").returncode, 1)
+        self.assertIn(b"no sandbox nobody", self.hutch("cp", str(source), "nobody:/x").stderr)
+        self.fake.files["/f"] = (source.read_bytes(), "")
+        target = Path(self.directory.name, "copy")
+        self.assertEqual(self.hutch("cp", f"{box}:/f", str(target)).returncode, 0)
+        self.assertEqual((target.read_bytes() == source.read_bytes(), target.stat().st_mode & 0o777), (True, 0o751))
+
+    def test_a_copy_that_was_cut_off_leaves_nothing(self):
+        box = self.fake.add({"image": "python"})["id"]
+        self.fake.files["/cut"] = (b"half", "")
+        before = sorted(os.listdir(self.directory.name))
+        self.assertEqual(self.hutch("cp", f"{box}:/cut", self.directory.name + "/copy").returncode, 1)
+        self.assertEqual(sorted(os.listdir(self.directory.name)), before)
+
+    def test_trees_go_in_and_out_as_tar(self):
+        box = self.fake.add({"image": "python"})["id"]
+        tree = Path(self.directory.name, "tree")
+        (tree / "sub" / ("long" * 40)).mkdir(parents=True)
+        (tree / "sub" / ("long" * 40) / "file").write_bytes(b"x" * 70_000)
+        (tree / "script").write_text("#!")
+        (tree / "script").chmod(0o755)
+        (tree / "link").symlink_to("script")
+        os.mkfifo(tree / "fifo")
+        done = self.hutch("cp", str(tree), f"{box}:/new")
+        self.assertEqual((done.returncode, done.stderr), (0, b"hutch: 1 sockets, FIFOs or devices were left out\n"))
+        packed = self.fake.files["/new.tar"][0]
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            self.assertEqual(sorted(archive.getnames()), ["link", "script", "sub", "sub/" + "long" * 40, "sub/" + "long" * 40 + "/file"])
+            self.assertEqual(archive.getmember("script").mode, 0o755)
+        self.fake.directories.add("/new")
+        out = Path(self.directory.name, "out")
+        self.assertEqual(self.hutch("cp", f"{box}:/new", str(out)).returncode, 0)
+        (tree / "fifo").unlink()
+        self.assertEqual(subprocess.run(["diff", "-r", "--no-dereference", str(tree), str(out)], check=False).returncode, 0)
+        self.assertEqual((out / "script").stat().st_mode & 0o777, 0o755)
+        self.assertEqual(self.hutch("cp", f"{box}:/new", "-").stdout, packed)
+        self.assertEqual(self.hutch("cp", "-", f"{box}:/other", stdin=packed).returncode, 0)
+        self.assertEqual(self.fake.files["/other.tar"][0], packed)
+
+    def test_a_hostile_tar_writes_nothing_outside(self):
+        box = self.fake.add({"image": "python"})["id"]
+        self.fake.directories.add("/t")
+        outside = Path(self.directory.name, "outside")
+        outside.mkdir()
+        link = tarfile.TarInfo("way")
+        link.type, link.linkname = tarfile.SYMTYPE, str(outside)
+        hard = tarfile.TarInfo("hard")
+        hard.type, hard.linkname = tarfile.LNKTYPE, "../outside/secret"
+        device = tarfile.TarInfo("device")
+        device.type = tarfile.CHRTYPE
+        setuid = tarfile.TarInfo("setuid")
+        setuid.mode = 0o4755
+        for members, code in (([tarfile.TarInfo("../outside/x")], 1), ([link, tarfile.TarInfo("way/x")], 1), ([hard], 1),
+                              ([tarfile.TarInfo(str(outside) + "/x")], 0), ([device, setuid], 0)):
+            body = io.BytesIO()
+            with tarfile.open(fileobj=body, mode="w") as archive:
+                for member in members:
+                    archive.addfile(member)
+            self.fake.files["/t.tar"] = (body.getvalue(), "")
+            out = Path(self.directory.name, "out")
+            done = self.hutch("cp", f"{box}:/t", str(out))
+            self.assertEqual(done.returncode, code, (members, done.stderr))
+            self.assertEqual(os.listdir(outside), [])
+            if members[-1] is setuid:
+                self.assertEqual((out / "setuid").stat().st_mode & 0o7777, 0o755)
+                self.assertFalse((out / "device").exists())
+            shutil.rmtree(out)
 
     def test_own_errors_are_125(self):
         done = self.hutch("run", "absent", "--", "true")
@@ -75,7 +168,7 @@ class Programs(unittest.TestCase):
         done = subprocess.run([HUTCH, "run", "python", "--", "echo", "x"], stdout=writer, stderr=subprocess.PIPE,
                               env=self.environment(), timeout=60, check=False)
         os.close(writer)
-        self.assertEqual((done.returncode, done.stderr, self.fake.sandboxes), (0, b"", {}))
+        self.assertEqual((done.returncode, done.stderr, self.fake.sandboxes), (128 + signal.SIGPIPE, b"", {}))
 
     def test_life_of_a_sandbox(self):
         name = self.hutch("create", "python", "--name", "box", "--memory", "64MiB").stdout.decode().strip()

@@ -111,5 +111,40 @@ TEST(Errors, AreReadFromReplies) {
             Code::kInvalidArgument);
 }
 
+TEST(ProcessBody, TellsTerminalsAndOpenInputApart) {
+  Options options;
+  options.command = {"sh"};
+  options.timeout = "5m";
+  options.env = {"A=1"};
+  const TerminalSize size = {.rows = 3, .columns = 4};
+  auto plain = PlanProcessBody(options, "in", size, ExecIn::kExistingSandbox);
+  ASSERT_TRUE(plain);
+  EXPECT_EQ(*plain, oci::Json::parse(R"({"command": ["sh"], "timeout_seconds": 300.0,
+      "env": {"A": "1"}, "stdin": "in"})"));
+  options.interactive = true;
+  auto open = PlanProcessBody(options, "", size, ExecIn::kOwnSandbox);
+  EXPECT_TRUE((*open)["stdin_open"]);
+  EXPECT_FALSE(open->contains("env"));
+  options.terminal = true;
+  options.command.clear();
+  auto terminal = PlanProcessBody(options, "", size, ExecIn::kOwnSandbox);
+  EXPECT_EQ((*terminal)["terminal"], oci::Json::parse(R"({"rows": 3, "columns": 4})"));
+  EXPECT_FALSE(terminal->contains("stdin_open"));
+  EXPECT_FALSE(terminal->contains("command"));
+}
+
+TEST(LogsQuery, OnlyWhatWasSaid) {
+  Options options;
+  const WallTime now = *ParseRfc3339("2026-01-31T09:00:00.000Z");
+  EXPECT_EQ(*PlanLogsQuery(options, now), "");
+  options.tail = "4KiB";
+  options.since = "1h";
+  options.stream = "stderr";
+  EXPECT_EQ(*PlanLogsQuery(options, now),
+            "&tail_bytes=4096&since=2026-01-31T08:00:00.000Z&stream=stderr");
+  options.tail = "x";
+  EXPECT_FALSE(PlanLogsQuery(options, now));
+}
+
 }  // namespace
 }  // namespace hutch::tools
