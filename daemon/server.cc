@@ -166,6 +166,17 @@ Audit StartAudit(const Config& config) {
                 .max_bytes = config.audit_max_bytes});
 }
 
+void TellSystemd() {
+  const Status notified = NotifySystemd("READY=1");
+  if (!notified.has_value())
+    Log(LogLevel::kWarning, "cannot notify systemd", {{"error", notified.error().ToString()}});
+}
+
+void RemoveSocket(const Config& config, const Socket& socket) {
+  if (!socket.passed && ::unlink(config.socket.c_str()) != 0)
+    Log(LogLevel::kWarning, "cannot remove the socket", {{"error", ErrnoName(errno)}});
+}
+
 void LogStart(const Config& config, const cgroups::Tree& tree) {
   Log(LogLevel::kInfo, "hutchd is ready",
       {{"version", HUTCH_VERSION},
@@ -232,19 +243,15 @@ Status RunServer(const Config& config) {
   LogStart(config, tree);
   audit.Record({.kind = AuditKind::kDaemonStarted,
                 .detail = {{"version", HUTCH_VERSION}, {"sandboxes", sandboxes.List().size()}}});
-  const Status notified = NotifySystemd("READY=1");
-  if (!notified.has_value())
-    Log(LogLevel::kWarning, "cannot notify systemd", {{"error", notified.error().ToString()}});
+  TellSystemd();
 
   loop.Run();
 
-  if (!socket.passed && ::unlink(config.socket.c_str()) != 0)
-    Log(LogLevel::kWarning, "cannot remove the socket", {{"error", ErrnoName(errno)}});
+  RemoveSocket(config, socket);
   audit.Record({.kind = AuditKind::kDaemonStopped});
   server.CloseAll();
   loop.RunPending();
-  // An image job cannot be stopped in the middle; the store sweeps half-made layers at the next
-  // start.
+  // An image job cannot be stopped; the store sweeps half-made layers at the next start.
   if (!worker.idle()) {
     audit.Flush();
     std::_Exit(EXIT_SUCCESS);

@@ -137,6 +137,16 @@ TEST_F(BackgroundTest, ReadsOfALogAreBounded) {
     EXPECT_EQ(Call("GET", Path(std::string("/p1/output?") + query))->status(), 400) << query;
 }
 
+TEST_F(BackgroundTest, EndedOnesAreRememberedUpToABound) {
+  const auto count = static_cast<uint32_t>(kMaxEndedProcesses) + 2;
+  for (uint32_t number = 1; number <= count; ++number) {
+    Start(R"({"command":["a"]})", number);
+    Last().Exit(number, 0);
+  }
+  RunUntil([&] { return Get("")["processes"].size() == kMaxEndedProcesses; });
+  EXPECT_EQ(Get("")["processes"][0]["id"], "p3");
+}
+
 TEST_F(BackgroundTest, ATimeOutKillsAndIsTheCause) {
   Start(R"({"command":["a"],"timeout_seconds":0.05})");
   RunUntil([&] { return !Last().killed.empty(); });

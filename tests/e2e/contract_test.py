@@ -7,6 +7,7 @@ import unittest
 
 import schema
 from daemon import MAKE_IMAGE, DaemonCase
+from websocket import WebSocket
 
 
 class Contract(DaemonCase):
@@ -17,7 +18,7 @@ class Contract(DaemonCase):
 
     def operation(self, method, path):
         for template, item in self.document["paths"].items():
-            pattern = re.sub(r"\\\{(reference|path)\\\}", ".+", re.sub(r"\\\{id\\\}", "[^/]+", re.escape(template)))
+            pattern = re.sub(r"\\\{(reference|path)\\\}", ".+", re.sub(r"\\\{(id|process)\\\}", "[^/]+", re.escape(template)))
             if re.fullmatch(pattern, path.split("?")[0]) and method.lower() in item and (template.count("{") == 0 or path not in self.document["paths"]):
                 return template, item[method.lower()]
         self.fail(f"{method} {path} is not in the contract")
@@ -54,7 +55,11 @@ class Contract(DaemonCase):
         for body in ({"command": "echo out; echo err >&2"}, {"command": ["sleep", "1000"], "timeout_seconds": 0.1}, {"command": r"printf '\377'"}):
             self.call("POST", path + "/exec", body)
         self.call("POST", path + "/exec", {"command": ["nothing"]})
+        self.call("POST", path + "/exec", {"command": "echo so far; sleep 1000", "wait_seconds": 0.2, "encoding": "base64", "merge_output": True})
         self.check_files(path)
+        self.check_processes(path)
+        self.call("GET", "/v1/audit?limit=5")
+        self.call("GET", path + "/audit")
         self.call("DELETE", path)
         self.assertEqual(self.call("GET", path)["state"], "stopped")
         self.call("GET", "/v1/sandboxes/nothing")
@@ -73,6 +78,23 @@ class Contract(DaemonCase):
         # Building takes minutes and a package mirror: its success has a test of its own in tests/kernel.
         uncalled = {(m.upper(), p) for p, item in self.document["paths"].items() for m in item if m != "parameters"} - self.called
         self.assertEqual(uncalled, {("POST", "/v1/images/build")})
+
+    def check_processes(self, path):
+        one = path + "/processes/" + self.call("POST", path + "/processes", {"command": "read x; echo $x; stty size", "terminal": {"rows": 5, "columns": 50}})["id"]
+        self.call("GET", path + "/processes")
+        self.call("POST", one + "/resize", {"rows": 10, "columns": 60})
+        self.call("POST", one + "/stdin", {"data": "hello\n"})
+        self.assertEqual(self.call("GET", one + "?wait_seconds=30")["exit_code"], 0)
+        self.call("GET", one + "/output?tail_bytes=5&encoding=base64")
+        self.assertIn("event: exit", self.call("GET", one + "/output?follow=true"))
+        self.call("POST", one + "/signal", {"signal": "SIGTERM"})
+        two = path + "/processes/" + self.call("POST", path + "/processes", {"command": ["cat"], "stdin_open": True, "log_bytes": 65536})["id"]
+        self.call("POST", two + "/signal", {"signal": 15, "target": "tree"})
+        socket = WebSocket(self.daemon.socket, two + "/attach?cursor=0")
+        self.assertEqual(socket.status, 101)
+        self.called.add(("GET", "/v1/sandboxes/{id}/processes/{process}/attach"))
+        socket.close()
+        self.call("DELETE", two)
 
     def check_files(self, path):
         files = path + "/files"

@@ -85,7 +85,8 @@ class Exec(DaemonCase):
         result = self.exec(f"sleep {length} & echo done")
         self.assertEqual((result["exit_code"], result["stdout"]), (0, "done\n"))
         self.assertLess(time.monotonic() - begin, 30)
-        self.assertEqual(len(host_processes("sleep", length)), 1)
+        # The shell does not wait for it to execute.
+        wait_until(lambda: len(host_processes("sleep", length)) == 1, "the child lives")
         self.assertEqual(self.client.get(self.id)["processes"], 1)
 
     def test_a_child_that_goes_on_writing_lives(self):

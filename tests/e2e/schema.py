@@ -43,6 +43,11 @@ def check_minimum(value, minimum, _schema, _document, where):
         yield f"{where}: {value} is below {minimum}"
 
 
+def check_maximum(value, maximum, _schema, _document, where):
+    if is_type(value, "number") and value > maximum:
+        yield f"{where}: {value} is above {maximum}"
+
+
 def check_format(value, name, _schema, _document, where):
     assert name == "date-time", name
     if isinstance(value, str) and not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", value):
@@ -88,6 +93,6 @@ def check_one_of(value, schemas, _schema, document, where):
         yield f"{where}: fits {len(fitting)} of {len(schemas)} forms"
 
 
-KEYWORDS = {"type": check_type, "enum": check_enum, "pattern": check_pattern, "minimum": check_minimum, "format": check_format,
+KEYWORDS = {"type": check_type, "enum": check_enum, "pattern": check_pattern, "minimum": check_minimum, "maximum": check_maximum, "format": check_format,
             "properties": check_properties, "required": check_required, "additionalProperties": check_additional, "items": check_items,
             "minItems": check_min_items, "oneOf": check_one_of}
