@@ -22,14 +22,27 @@ constexpr size_t kMaxRecordBytes = 8 * 1024 * 1024;
 constexpr size_t kKeptMaster = 0, kKeptHopRead = 1, kKeptHopWrite = 2;  // with a terminal
 constexpr size_t kKeptOut = 0, kKeptErr = 1;                            // without
 
-// What comes back from the agent: a pipe and nothing else.
-Result<UniqueFd> CheckPipe(Result<UniqueFd> fd) {
+// A descriptor of a pipe with flags of its own: those of one that is shared with the agent are the
+// agent's to change, and hutchd must never block.
+Result<UniqueFd> OwnEnd(const UniqueFd& shared, int access) {
+  return Open("/proc/self/fd/" + std::to_string(shared.get()), access | O_NONBLOCK);
+}
+
+// What comes back from the agent: this end of a pipe and nothing else.
+Result<UniqueFd> CheckPipe(Result<UniqueFd> fd, int access) {
   if (!fd) return fd;
   struct stat status {};
   if (::fstat(fd->get(), &status) != 0) return SysError(errno, "fstat of a kept descriptor");
   if (!S_ISFIFO(status.st_mode))
     return Error{.code = Code::kInternal, .what = "a kept descriptor is not a pipe"};
-  return fd;
+  return OwnEnd(*fd, access);
+}
+
+bool SamePipe(const UniqueFd& a, const UniqueFd& b) {
+  struct stat one {
+  }, other{};
+  return ::fstat(a.get(), &one) == 0 && ::fstat(b.get(), &other) == 0 &&
+         one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
 }  // namespace
@@ -104,7 +117,8 @@ Status BackgroundProcess::Launch(ProcessFields fields, oci::ProcessSpec spec) {
   ASSIGN_OR_RETURN(facts_.number, place_.sandbox.StartProcess(request));
   directory_ += "/p" + std::to_string(facts_.number);
   Result<std::unique_ptr<ProcessLog>> log = ProcessLog::Open(directory_, facts_.log_bytes);
-  Status status = log ? AwaitExec() : std::move(log).error();
+  Status status = log ? OwnAll() : std::move(log).error();
+  if (status) status = AwaitExec();
   if (!status) {
     IgnoreError(place_.sandbox.KillProcess(facts_.number), "the registry does not know it");
     return status;
@@ -115,6 +129,21 @@ Status BackgroundProcess::Launch(ProcessFields fields, oci::ProcessSpec spec) {
     pending_.push_back({std::move(fields.stdin_bytes), 0, nullptr});
   }
   ArmTimeout();
+  return OkStatus();
+}
+
+// The agent has the others by now.
+Status BackgroundProcess::OwnAll() {
+  ASSIGN_OR_RETURN(out_.fd, OwnEnd(out_.fd, O_RDONLY));
+  if (err_.fd.valid()) {
+    ASSIGN_OR_RETURN(err_.fd, OwnEnd(err_.fd, O_RDONLY));
+  }
+  if (stdin_.valid()) {
+    ASSIGN_OR_RETURN(stdin_, OwnEnd(stdin_, O_WRONLY));
+  }
+  if (hop_.valid()) {
+    ASSIGN_OR_RETURN(hop_, OwnEnd(hop_, O_WRONLY));
+  }
   return OkStatus();
 }
 
@@ -180,23 +209,24 @@ Result<std::shared_ptr<BackgroundProcess>> BackgroundProcess::TakeUp(ExecPlace& 
     process->facts_.ended_at = std::chrono::system_clock::now();
   }
   if (process->group_gone_) process->log_->Seal();
-  if (!process->ended()) process->ArmTimeout();
   return process;
 }
 
 Status BackgroundProcess::TakeKept() {
   const uint32_t number = facts_.number;
   if (facts_.terminal) {
-    ASSIGN_OR_RETURN(out_.fd, CheckPipe(place_.sandbox.KeptFd(number, kKeptHopRead)));
-    ASSIGN_OR_RETURN(hop_, CheckPipe(place_.sandbox.KeptFd(number, kKeptHopWrite)));
+    ASSIGN_OR_RETURN(out_.fd, CheckPipe(place_.sandbox.KeptFd(number, kKeptHopRead), O_RDONLY));
+    ASSIGN_OR_RETURN(hop_, CheckPipe(place_.sandbox.KeptFd(number, kKeptHopWrite), O_WRONLY));
+    if (!SamePipe(out_.fd, hop_))
+      return Error{.code = Code::kInternal, .what = "kept descriptors of two pipes"};
     return TakeTerminal();
   }
-  ASSIGN_OR_RETURN(out_.fd, CheckPipe(place_.sandbox.KeptFd(number, kKeptOut)));
+  ASSIGN_OR_RETURN(out_.fd, CheckPipe(place_.sandbox.KeptFd(number, kKeptOut), O_RDONLY));
   if (!facts_.merge_output) {
-    ASSIGN_OR_RETURN(err_.fd, CheckPipe(place_.sandbox.KeptFd(number, kKeptErr)));
+    ASSIGN_OR_RETURN(err_.fd, CheckPipe(place_.sandbox.KeptFd(number, kKeptErr), O_RDONLY));
   }
   if (!facts_.stdin_open) return OkStatus();
-  Result<UniqueFd> input = CheckPipe(place_.sandbox.KeptFd(number, kept_input()));
+  Result<UniqueFd> input = CheckPipe(place_.sandbox.KeptFd(number, kept_input()), O_WRONLY);
   if (input) stdin_ = std::move(*input);  // closed by a client before, otherwise
   return OkStatus();
 }
@@ -216,9 +246,12 @@ Status BackgroundProcess::TakeTerminal() {
 void BackgroundProcess::WatchAll() {
   if (facts_.terminal) {
     terminal_watch_ = place_.loop.Add(master_.get(), [this](Ready) {
-      const auto self = shared_from_this();
-      PumpTerminal(kPumpBytes);
-      terminal_watch_.Arm(Ready::kReadable);
+      RunPaced(place_, [weak = weak_from_this()] {
+        const auto self = weak.lock();
+        if (self == nullptr) return;
+        self->PumpTerminal(kPumpBytes);
+        self->terminal_watch_.Arm(Ready::kReadable);
+      });
     });
     return terminal_watch_.Arm(Ready::kReadable);
   }
@@ -228,9 +261,12 @@ void BackgroundProcess::WatchAll() {
 
 void BackgroundProcess::WatchStream(Stream& stream) {
   stream.watch = place_.loop.Add(stream.fd.get(), [this, &stream](Ready) {
-    const auto self = shared_from_this();
-    Pump(stream, kPumpBytes);
-    stream.watch.Arm(Ready::kReadable);
+    RunPaced(place_, [weak = weak_from_this(), &stream] {
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      self->Pump(stream, kPumpBytes);
+      stream.watch.Arm(Ready::kReadable);
+    });
   });
   stream.watch.Arm(Ready::kReadable);
 }
@@ -248,11 +284,22 @@ void BackgroundProcess::Pump(Stream& stream, size_t max_bytes) {
   stream.fd.reset();
 }
 
+// A terminal's master cannot be opened a second time: its flags stay shared with the agent. They
+// are set, and it is asked, before each read.
+bool BackgroundProcess::TerminalReady() const {
+  if (::fcntl(master_.get(), F_SETFL, O_RDWR | O_NONBLOCK) != 0) return false;
+  struct pollfd master {
+    .fd = master_.get(), .events = POLLIN, .revents = 0
+  };
+  return ::poll(&master, 1, 0) > 0;
+}
+
 // From the master into the hop, from the hop into the log: at no instant are bytes in nobody's
 // keeping.
 void BackgroundProcess::PumpTerminal(size_t max_bytes) {
   if (!master_.valid()) return Pump(out_, max_bytes);
   for (size_t total = 0; total < max_bytes;) {
+    if (!TerminalReady()) return Pump(out_, kPumpBytes);
     const ssize_t count = ::splice(master_.get(), nullptr, hop_.get(), nullptr, 16 * 1024,
                                    SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
     if (count < 0 && errno == EINTR) continue;
@@ -370,6 +417,7 @@ Status BackgroundProcess::Signal(int signal, bool tree) {
 }
 
 void BackgroundProcess::Kill() {
+  if (group_gone_) return;  // its sandbox, too, may be gone
   if (!ended() && executed_) {
     facts_.kill_asked = true;
     Store();
@@ -397,6 +445,7 @@ void BackgroundProcess::ArmTimeout() {
 void BackgroundProcess::Store() {
   const Status stored =
       WriteFileAtomic(directory_ + kRecordName, SaveProcess(facts_), Durability::kMemory);
+  stored_ = stored.has_value();
   if (!stored.has_value())
     Log(LogLevel::kError, "cannot store the record of a process",
         {{"sandbox", place_.sandbox.id()}, {"error", stored.error().ToString()}});
@@ -417,6 +466,11 @@ void BackgroundProcess::OnEvent(const runtime::AgentEvent& event) {
     Log(LogLevel::kError, "the output of a process cannot be taken up",
         {{"sandbox", place_.sandbox.id()}, {"error", kept.error().ToString()}});
   WatchAll();
+  // Later than what the agent says next: its end may have come before the time was up.
+  if (!ended())
+    place_.loop.Post([weak = weak_from_this()] {
+      if (const auto one = weak.lock(); one != nullptr && !one->ended()) one->ArmTimeout();
+    });
 }
 
 // Its program ran: what could not run says so as kStartFailed.
@@ -442,6 +496,8 @@ void BackgroundProcess::Exited(const runtime::AgentEvent& event) {
   facts_.end = end;
   Store();
   FailInput(Error{.code = Code::kBadState, .what = "the process has ended"});
+  // A child that reads on sees the end of file.
+  if (facts_.stdin_open && !facts_.terminal) place_.sandbox.DropKeptFd(facts_.number, kept_input());
   Changed();
 }
 
@@ -464,6 +520,7 @@ void BackgroundProcess::SandboxEnded() {
 
 void BackgroundProcess::GroupGone() {
   if (group_gone_) return;
+  if (!stored_ && ended()) Store();  // the disk may have room again
   if (log_) {
     if (facts_.terminal) PumpTerminal(kDrainBytes);
     Pump(out_, kDrainBytes);

@@ -80,6 +80,7 @@ class BackgroundProcess final : public Running,
   bool finished() const override { return ended() || failed_; }
   bool keeps_until_empty() const override { return true; }
   void GroupGone() override;
+  bool stored() const override { return stored_; }
   // Removes record and log.
   Status RemoveFiles();
 
@@ -101,6 +102,8 @@ class BackgroundProcess final : public Running,
   Status Launch(ProcessFields fields, oci::ProcessSpec spec);
   Result<runtime::ProcessRequest> OpenPipes(const ProcessFields& fields, oci::ProcessSpec spec,
                                             std::vector<UniqueFd>* childs);
+  Status OwnAll();
+  bool TerminalReady() const;
   Status AwaitExec();
   void TryExecuted();
   void FailStart(Error error);
@@ -137,7 +140,7 @@ class BackgroundProcess final : public Running,
   Timer timeout_;
   std::map<uint64_t, std::function<void()>> followers_;
   uint64_t next_follower_ = 1;
-  bool change_posted_ = false;
+  bool change_posted_ = false, stored_ = true;
 };
 
 }  // namespace hutch::daemon

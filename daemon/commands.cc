@@ -7,8 +7,10 @@
 
 namespace hutch::daemon {
 
-Commands::Commands(Loop& loop, runtime::Sandbox& sandbox, cgroups::Mode mode)
-    : place_{.loop = loop, .sandbox = sandbox, .mode = mode, .counters = {}} {}
+Commands::Commands(Loop& loop, runtime::Sandbox& sandbox, cgroups::Mode mode, Pace* pace)
+    : place_{.loop = loop, .sandbox = sandbox, .mode = mode, .counters = {}, .pace = pace} {
+  place_.finished = [this](uint32_t process) { RetireSoon(process); };
+}
 
 Commands::~Commands() {
   *alive_ = false;
@@ -150,26 +152,35 @@ void Commands::TrimBackground() {
   }
 }
 
+// Nobody's, as far as is known. Only a daemon that came back meets a process it did not start: the
+// request it belonged to is lost. One whose end is stored and whose children live goes on, until
+// its group is empty.
+void Commands::OnStrayEvent(const runtime::AgentEvent& event) {
+  using Kind = runtime::AgentEvent::Kind;
+  const auto known = background_.find(event.process);
+  if (known != background_.end() && known->second->streams_open())
+    return known->second->OnEvent(event);
+  if (event.kind == Kind::kStarted)
+    IgnoreError(place_.sandbox.KillProcess(event.process), "it may have ended by itself");
+  if (event.kind == Kind::kExited) place_.sandbox.AcknowledgeExit(event.process);
+}
+
 void Commands::OnAgentEvent(const runtime::AgentEvent& event) {
   const auto it = running_.find(event.process);
-  if (it == running_.end()) {
-    // Only a daemon that came back meets a process it did not start: the request it belonged to is
-    // lost.
-    if (event.kind == runtime::AgentEvent::Kind::kStarted)
-      IgnoreError(place_.sandbox.KillProcess(event.process), "it may have ended by itself");
-    if (event.kind == runtime::AgentEvent::Kind::kExited)
-      place_.sandbox.AcknowledgeExit(event.process);
-    return;
-  }
+  if (it == running_.end()) return OnStrayEvent(event);
   const std::shared_ptr<Running> running = it->second;
-  running->OnEvent(event);
-  if (!running->finished() || event.kind == runtime::AgentEvent::Kind::kStarted) return;
-  const bool exited = event.kind == runtime::AgentEvent::Kind::kExited;
-  if (exited && !running->keeps_until_empty()) place_.sandbox.AcknowledgeExit(event.process);
   const auto background = background_.find(event.process);
-  if (exited && background != background_.end() && ended_) ended_(*background->second);
-  // After the answer has been written: removing the group is nobody's waiting time.
-  place_.loop.Post([this, alive = alive_, process = event.process] {
+  const bool had_ended = background != background_.end() && background->second->ended();
+  running->OnEvent(event);
+  if (background != background_.end() && !had_ended && background->second->ended() && ended_)
+    ended_(*background->second);
+  if (running->finished() && event.kind != runtime::AgentEvent::Kind::kStarted)
+    RetireSoon(event.process);
+}
+
+// After the answer has been written: removing the group is nobody's waiting time.
+void Commands::RetireSoon(uint32_t process) {
+  place_.loop.Post([this, alive = alive_, process] {
     if (*alive) Retire(process);
   });
 }
@@ -179,6 +190,7 @@ void Commands::Retire(uint32_t process) {
   if (it == running_.end()) return;
   const std::shared_ptr<Running> running = std::move(it->second);
   running_.erase(it);
+  if (!running->keeps_until_empty()) place_.sandbox.AcknowledgeExit(process);
   std::vector<UniqueFd> pipes = running->TakePipes();
   if (place_.sandbox.ForgetProcess(process).has_value()) return Gone(process, running);
   Linger(process, std::move(pipes), running);
@@ -199,7 +211,7 @@ void Commands::Linger(uint32_t process, std::vector<UniqueFd> pipes,
 void Commands::Gone(uint32_t process, const std::shared_ptr<Running>& running) {
   if (running == nullptr || !running->keeps_until_empty()) return;
   running->GroupGone();
-  place_.sandbox.AcknowledgeExit(process);
+  if (running->stored()) place_.sandbox.AcknowledgeExit(process);
   const auto it = background_.find(process);
   if (it != background_.end() && !it->second->ended()) background_.erase(it);  // never ran
   TrimBackground();
@@ -222,8 +234,10 @@ void Commands::TakeUpBackground(const std::string& directory) {
     Result<std::shared_ptr<BackgroundProcess>> process =
         BackgroundProcess::TakeUp(place_, directory + "/" + name);
     if (!process.has_value()) {
-      // Without a record nobody was told of it.
-      IgnoreError(RemoveTree(directory + "/" + name), "the sandbox's end removes it");
+      // Without a record nobody was told of it; what cannot be read now may be later.
+      const Code code = process.error().code;
+      if (code == Code::kNotFound || code == Code::kInvalidArgument || code == Code::kCorrupt)
+        IgnoreError(RemoveTree(directory + "/" + name), "the sandbox's end removes it");
       continue;
     }
     const uint32_t number = (*process)->facts().number;

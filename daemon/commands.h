@@ -18,7 +18,7 @@ namespace hutch::daemon {
 class Commands {
  public:
   // `changed`: a command began or ended. Borrows everything.
-  Commands(Loop& loop, runtime::Sandbox& sandbox, cgroups::Mode mode);
+  Commands(Loop& loop, runtime::Sandbox& sandbox, cgroups::Mode mode, Pace* pace = nullptr);
   ~Commands();
 
   // Runs one; kLimit past `max_running`. `done` as Exec's.
@@ -64,6 +64,8 @@ class Commands {
   Result<std::shared_ptr<Exec>> RunTracked(std::shared_ptr<Exec> exec);
   void Untrack();
   void TouchFiles();  // something else writes
+  void OnStrayEvent(const runtime::AgentEvent& event);
+  void RetireSoon(uint32_t process);
   void Retire(uint32_t process);
   void TakeUpBackground(const std::string& directory);
   void Linger(uint32_t process, std::vector<UniqueFd> pipes, std::shared_ptr<Running> running);

@@ -86,9 +86,12 @@ void Exec::Fail(Error error) {
 
 void Exec::WatchOutput(Stream& stream) {
   stream.watch = place_.loop.Add(stream.fd.get(), [this, &stream](Ready) {
-    const auto self = shared_from_this();
-    if (!exited_) ReadOutput(stream, kReadPerTurnBytes);
-    if (!exited_ && !congested()) stream.watch.Arm(Ready::kReadable);
+    RunPaced(place_, [weak = weak_from_this(), &stream] {
+      const auto self = weak.lock();
+      if (self == nullptr || self->exited_) return;
+      self->ReadOutput(stream, kReadPerTurnBytes);
+      if (!self->exited_ && !self->congested()) stream.watch.Arm(Ready::kReadable);
+    });
   });
   stream.watch.Arm(Ready::kReadable);
 }
@@ -105,7 +108,11 @@ void Exec::WatchDeadline(double timeout_seconds) {
 void Exec::Resume() {
   const auto self = shared_from_this();
   if (answered() || congested()) return;
-  if (exited_) return Drain();
+  if (exited_) {
+    Drain();
+    if (answered() && place_.finished) place_.finished(process_);
+    return;
+  }
   for (Stream* stream : {&out_, &err_})
     if (stream->fd.valid()) stream->watch.Arm(Ready::kReadable);
 }

@@ -146,6 +146,25 @@ void AddLoggedOutput(const BackgroundProcess& process, size_t max_bytes, Encodin
   AddOutput(std::move(out_text), std::move(err_text), json);
 }
 
+// One that was answered whole is not remembered, once its children are gone as well.
+void DropWhenGone(Api& api, const std::string& id, uint32_t number) {
+  const Result<SandboxEntry*> found = api.sandboxes.Find(id);
+  if (!found.has_value() || (*found)->commands == nullptr) return;
+  const Result<std::shared_ptr<BackgroundProcess>> process =
+      (*found)->commands->FindBackground(number);
+  if (!process.has_value()) return;
+  const auto drop = [&api, id, number] {
+    const Result<SandboxEntry*> entry = api.sandboxes.Find(id);
+    if (entry.has_value() && (*entry)->commands) (*entry)->commands->DropBackground(number);
+  };
+  if (!(*process)->streams_open()) return api.loop.Post(drop);
+  IgnoreError((*process)->Follow([weak = std::weak_ptr(*process), &api, drop] {
+    const auto gone = weak.lock();
+    if (gone != nullptr && !gone->streams_open()) api.loop.Post(drop);
+  }),
+              "it is remembered then, as others are");
+}
+
 // Waits for a while; the command goes on as a background process when that is not enough, and
 // leaves nothing behind when it is.
 void RunAndYield(Api& api, const Request& request, SandboxEntry& entry, ExecFields fields,
@@ -168,11 +187,7 @@ void RunAndYield(Api& api, const Request& request, SandboxEntry& entry, ExecFiel
     json["cursor"] = process.log().end();
     AddLoggedOutput(process, max, encoding, &json);
     to.Send(JsonReply(200, json));
-    if (!process.ended() || process.streams_open()) return;
-    api.loop.Post([&api, id, number] {
-      const Result<SandboxEntry*> found = api.sandboxes.Find(id);
-      if (found.has_value() && (*found)->commands) (*found)->commands->DropBackground(number);
-    });
+    if (process.ended()) DropWhenGone(api, id, number);
   };
   const auto started = [&api, id, shared, place, peer = request.peer,
                         seconds = *fields.wait_seconds, answer](const Status& status) {

@@ -146,8 +146,11 @@ void HandlePutArchive(Api& api, Request request, Responder responder) {
 }
 
 void HandleCopyFile(Api& api, Request request, Responder responder) {
-  if (!request.json.is_object() || !request.json.contains("from_sandbox")) {
-    if (request.json.is_object() && !request.json.contains("op")) request.json["op"] = "copy";
+  if (!request.json.is_object() || request.json.contains("op"))
+    return responder.Send(
+        Error{.code = Code::kInvalidArgument, .what = "must be an object without \"op\""});
+  if (!request.json.contains("from_sandbox")) {
+    request.json["op"] = "copy";
     return AskFiles(api, TargetOf(request), std::move(request.json), std::move(responder),
                     [](FileAnswer& answer) { return JsonReply(200, answer.ok); });
   }
@@ -181,9 +184,8 @@ void HandleWatchFiles(Api& api, Request request, Responder responder) {
     // A slow reader slows the process down; the kernel tells of what it dropped.
     if (!shared->Congested()) return;
     call.Pause(true);
-    shared->OnDrained([weak = call.weak_from_this()] {
-      if (const Call running = weak.lock()) running->Pause(false);
-    });
+    // Held: a process that has ended meanwhile still has lines to tell.
+    shared->OnDrained([running = call.shared_from_this()] { running->Pause(false); });
   };
   spec.on_end = [shared, begun](const Status& status) {
     if (!*begun) return shared->Send(status ? ErrorReply({}) : ErrorReply(status.error()));

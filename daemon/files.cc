@@ -1,6 +1,7 @@
 #include "daemon/files.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -91,10 +92,12 @@ void FileCall::Pause(bool paused) {
   api_.loop.Post([self = shared_from_this()] { self->OnReadable(); });
 }
 
-// Whether there may be more.
+// One turn of it: a process that writes without end must not keep the loop. Whether there may be
+// more.
 bool FileCall::ReadLines() {
-  char block[64 * 1024];
-  while (!error_ && !paused_) {
+  char block[16 * 1024];
+  for (size_t turn = 0; !error_ && !paused_; ++turn) {
+    if (turn == kFileReadsPerTurn) return true;
     const ssize_t n = ::read(reply_.get(), block, sizeof block);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return n < 0 && errno == EAGAIN;
@@ -112,7 +115,9 @@ void FileCall::TakeLines() {
   for (size_t end; !error_ && (end = pending_.find('\n', begin)) != std::string::npos;
        begin = end + 1) {
     auto line = ParseFileLine(std::string_view(pending_).substr(begin, end - begin));
-    if (!line) {
+    if (!spec_.endless && ++lines_ > kMaxFileReplyLines) {
+      error_ = Error{.code = Code::kTooLarge, .what = "the answer from inside has too many lines"};
+    } else if (!line) {
       error_ = std::move(line).error();
     } else if (line->kind == "error") {
       error_ = FileErrorOf(line->value);
@@ -124,29 +129,48 @@ void FileCall::TakeLines() {
   pending_.erase(0, begin);
 }
 
+// Nothing is there now; once the process is dead that is the end.
+bool FileCall::AtEnd() const {
+  struct pollfd reply {
+    .fd = reply_.get(), .events = POLLIN, .revents = 0
+  };
+  return ::poll(&reply, 1, 0) == 0 || (reply.revents & POLLIN) == 0;
+}
+
 void FileCall::OnReadable() {
   if (ended_) return;
   const auto self = shared_from_this();
   const bool more = ReadLines();
   if (error_) Kill();
-  if (exit_ && !paused_) return Finish();
-  if (more && !paused_ && !error_) watch_.Arm(Ready::kReadable);
+  if (paused_) return;
+  const bool drained = !more || error_ || AtEnd();
+  if (exit_ && drained) return Finish();
+  if (exit_) return api_.loop.Post([self] { self->OnReadable(); });
+  if (more && !error_) watch_.Arm(Ready::kReadable);
 }
 
+// What it said is still to be told, turn by turn.
 void FileCall::OnExit(Result<int> outcome) {
   const auto self = shared_from_this();
   exit_ = std::move(outcome);
   held_.reset();
-  if (paused_) return;  // what it said is still to be told
-  ReadLines();
-  if (!paused_) Finish();
+  if (!paused_) OnReadable();
+}
+
+// As much of a client's value as the log keeps.
+oci::Json Bounded(const oci::Json& value) {
+  if (value.is_number()) return value;
+  if (!value.is_string()) return nullptr;
+  return value.get_ref<const std::string&>().substr(0, kMaxAuditCommandBytes);
 }
 
 FileTarget TargetOf(const Request& request) { return {request.parameters[0], request.peer}; }
 
 // Paths are the sandbox's affair and bounded by its request: told as they were asked for.
 void FileCall::Record() const {
-  const std::string op = spec_.request.value("op", "");
+  const auto asked = spec_.request.find("op");
+  if (asked == spec_.request.end() || !asked->is_string()) return;
+  const std::string& op = asked->get_ref<const std::string&>();
   for (const AuditRow& row : kAudited) {
     if (op != row.op) continue;
     AuditEntry entry{.kind = row.kind,
@@ -155,7 +179,7 @@ void FileCall::Record() const {
                      .outcome = error_ ? CodeName(error_->code) : "ok",
                      .detail = {{"call", op}}};
     for (const char* member : {"path", "path_base64", "from", "to", "expected_bytes"})
-      if (spec_.request.contains(member)) entry.detail[member] = spec_.request[member];
+      if (spec_.request.contains(member)) entry.detail[member] = Bounded(spec_.request[member]);
     if (spec_.request.contains("files") && spec_.request["files"].is_array())
       entry.detail["files"] = spec_.request["files"].size();
     return api_.audit.Record(std::move(entry));

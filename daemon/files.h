@@ -62,6 +62,7 @@ class FileCall : public std::enable_shared_from_this<FileCall> {
   void Record() const;
   void OnReadable();
   bool ReadLines();
+  bool AtEnd() const;
   void TakeLines();
   void OnExit(Result<int> outcome);
   void Finish();
@@ -74,7 +75,7 @@ class FileCall : public std::enable_shared_from_this<FileCall> {
   std::shared_ptr<ToolProcess> process_;
   std::shared_ptr<UniqueFd> held_;
   std::string pending_;
-  uint64_t read_bytes_ = 0;
+  uint64_t read_bytes_ = 0, lines_ = 0;
   bool paused_ = false, answered_ = false, ended_ = false;
   std::optional<Result<int>> exit_;
   std::optional<Error> error_;

@@ -207,7 +207,10 @@ void HttpSession::ClientIsGone() {
 }
 
 void HttpSession::SetHangupHandler(std::function<void()> handler) {
-  if (state_ == State::kProcessing || state_ == State::kStreaming) on_hangup_ = std::move(handler);
+  if (state_ == State::kProcessing || state_ == State::kStreaming)
+    on_hangup_ = std::move(handler);
+  else if (state_ == State::kClosed)
+    server_->loop_.Post(std::move(handler));
 }
 
 std::string HttpSession::Head(int status, std::string_view content_type, const Headers* headers,
@@ -283,7 +286,8 @@ void HttpSession::AnswerWritten() {
   if (!close_after_) {
     state_ = State::kReading;
     RestartTimer();
-    return Advance();
+    // Not from within: whoever answered is not to meet the next request's handler.
+    return Soon(&HttpSession::Advance);
   }
   ::shutdown(socket_.get(), SHUT_WR);
   state_ = State::kDiscarding;

@@ -41,15 +41,17 @@ inline constexpr Milliseconds kQuarantineRetry{10'000};
 
 // Files: what a process inside may answer.
 inline constexpr size_t kMaxFileReplyBytes = 17 * 1024 * 1024;  // all lines; of a watch one line
-inline constexpr size_t kMaxFileRequestArgBytes = 32 * 1024;    // beyond it goes as a file
-inline constexpr size_t kMaxFileErrorBytes = 8192;              // an error's message
+inline constexpr size_t kMaxFileReplyLines = 100'000;           // of one answer
+inline constexpr size_t kFileReadsPerTurn = 8;  // of 16 KiB, before others get their turn
+inline constexpr size_t kMaxFileRequestArgBytes = 32 * 1024;  // beyond it goes as a file
+inline constexpr size_t kMaxFileErrorBytes = 8192;            // an error's message
 
 // Commands.
 inline constexpr size_t kMaxToolsPerSandbox = 32;  // programs of ours, at once
 inline constexpr size_t kMaxCommandArgs = 4096;
 inline constexpr size_t kReadChunkBytes = 64 * 1024;  // one read(2) of a command's output
 inline constexpr size_t kReadPerTurnBytes =
-    512 * 1024;  // of one stream before others get their turn
+    128 * 1024;  // of one stream before others get their turn
 inline constexpr size_t kDrainBytes =
     4 * 1024 * 1024;  // after the command's end: more than a pipe can hold
 inline constexpr Milliseconds kKillDeadline{

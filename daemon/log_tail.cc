@@ -16,6 +16,8 @@ Result<std::shared_ptr<LogTail>> LogTail::Start(Loop& loop,
   return tail;
 }
 
+LogTail::~LogTail() { process_->Unfollow(follower_); }
+
 void LogTail::Stop() {
   if (client_ == nullptr) return;
   process_->Unfollow(follower_);

@@ -29,6 +29,7 @@ class LogTail : public std::enable_shared_from_this<LogTail> {
                                                 std::shared_ptr<BackgroundProcess> process,
                                                 uint64_t cursor,
                                                 std::shared_ptr<TailClient> client);
+  ~LogTail();
   void Stop();  // the client is gone
   uint64_t cursor() const { return cursor_; }
 

@@ -86,12 +86,12 @@ void Responder::SendStream(StreamHead head, UniqueFd pipe, StreamDone done) {
 
 void Responder::StartEvents() { sink_->StartEvents(); }
 void Responder::Event(std::string_view name, std::string json_object, std::string_view id) {
-  sink_->SendEvent(name, std::move(json_object), id);
+  if (sink_ != nullptr) sink_->SendEvent(name, std::move(json_object), id);
 }
 
 void Responder::End() {
   const std::shared_ptr<ReplySink> sink = std::exchange(sink_, nullptr);
-  sink->EndEvents();
+  if (sink != nullptr) sink->EndEvents();
 }
 
 Status Responder::StartWebSocket(WebSocketHandler handler) {
@@ -99,12 +99,12 @@ Status Responder::StartWebSocket(WebSocketHandler handler) {
 }
 
 void Responder::Message(bool binary, std::string data) {
-  sink_->SendMessage(binary, std::move(data));
+  if (sink_ != nullptr) sink_->SendMessage(binary, std::move(data));
 }
 
 void Responder::CloseWebSocket(uint16_t code, std::string reason) {
   const std::shared_ptr<ReplySink> sink = std::exchange(sink_, nullptr);
-  sink->CloseWebSocket(code, std::move(reason));
+  if (sink != nullptr) sink->CloseWebSocket(code, std::move(reason));
 }
 
 }  // namespace hutch::daemon

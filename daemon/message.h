@@ -136,10 +136,12 @@ class Responder {
   void StartEvents();
   void Event(std::string_view name, std::string json_object, std::string_view id = {});
   // The reader of events or messages is more than kMaxStreamBacklogBytes behind: stop producing.
-  bool Congested() const { return sink_->Congested(); }
+  bool Congested() const { return sink_ != nullptr && sink_->Congested(); }
   // `handler` is called once when it no longer is (soon, if it is not now), never from within this
   // call; dropped when the client is gone. One at a time.
-  void OnDrained(std::function<void()> handler) { sink_->OnDrained(std::move(handler)); }
+  void OnDrained(std::function<void()> handler) {
+    if (sink_ != nullptr) sink_->OnDrained(std::move(handler));
+  }
   void End();
 
   // Answers 101 (RFC 6455). kInvalidArgument when the request is no proper WebSocket handshake; it
@@ -148,7 +150,9 @@ class Responder {
   Status StartWebSocket(WebSocketHandler handler);
   void Message(bool binary, std::string data);
   // While paused no messages are read, so that the client feels it.
-  void PauseMessages(bool paused) { sink_->PauseMessages(paused); }
+  void PauseMessages(bool paused) {
+    if (sink_ != nullptr) sink_->PauseMessages(paused);
+  }
   void CloseWebSocket(uint16_t code, std::string reason);
 
  private:

@@ -129,6 +129,11 @@ Result<ProcessEnd> LoadEnd(const oci::Json& json, const std::string& path) {
   return end;
 }
 
+void RunPaced(const ExecPlace& place, std::function<void()> piece) {
+  if (place.pace == nullptr) return piece();
+  place.pace->Run(std::move(piece));
+}
+
 SandboxCounters ReadCounters(const runtime::Sandbox& sandbox) {
   const cgroups::Events events = sandbox.group().ReadEvents();
   return SandboxCounters{.oom_kills = events.oom_kills, .pids_limit_hits = events.pids_limit_hits};

@@ -10,6 +10,7 @@
 #include "cgroups/tree.h"
 #include "daemon/file_tracker.h"
 #include "daemon/loop.h"
+#include "daemon/pace.h"
 #include "oci/json.h"
 #include "runtime/sandbox.h"
 
@@ -66,10 +67,15 @@ struct ExecPlace {
   runtime::Sandbox& sandbox;
   cgroups::Mode mode;
   SandboxCounters counters;  // as last read
+  Pace* pace = nullptr;      // for moving output; without it at once
+  // A command is answered later than at its exit: it may be let go of.
+  std::function<void(uint32_t process)> finished = {};
   FileTracker* tracker = nullptr;
   // Whether anything but this process, whose leader has ended, may still write.
   std::function<Others(uint32_t process)> others = {};
 };
+// Runs a piece of moving output now, or when it is its turn.
+void RunPaced(const ExecPlace& place, std::function<void()> piece);
 SandboxCounters ReadCounters(const runtime::Sandbox& sandbox);
 
 // Fills oom_killed, pids_limit_hit and usage from the process's group and its exit event. `before`:

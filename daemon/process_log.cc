@@ -161,7 +161,7 @@ size_t ProcessLog::Discard(int pipe_fd, size_t max_bytes, bool* at_end) {
   while (total < max_bytes) {
     const ssize_t count = ::read(pipe_fd, buffer, std::min(sizeof buffer, max_bytes - total));
     if (count < 0 && errno == EINTR) continue;
-    if (count == 0) *at_end = true;
+    if (count == 0 || (count < 0 && errno != EAGAIN)) *at_end = true;
     if (count <= 0) break;
     total += static_cast<size_t>(count);
   }

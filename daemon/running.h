@@ -21,6 +21,7 @@ class Running {
   // Whether the agent goes on keeping its descriptors until nothing of it lives; GroupGone() then.
   virtual bool keeps_until_empty() const { return false; }
   virtual void GroupGone() {}
+  virtual bool stored() const { return true; }  // its end survives this daemon
   // After the end: read ends that its children may still write to.
   virtual std::vector<UniqueFd> TakePipes() { return {}; }
 };

@@ -9,7 +9,7 @@
 namespace hutch::daemon {
 
 void Sandboxes::MakeCommands(SandboxEntry& entry) {
-  entry.commands = std::make_unique<Commands>(parts_.loop, *entry.sandbox, parts_.mode);
+  entry.commands = std::make_unique<Commands>(parts_.loop, *entry.sandbox, parts_.mode, &pace_);
   if (parts_.audit == nullptr) return;
   entry.commands->OnBackgroundEnd([this, &entry](const BackgroundProcess& process) {
     oci::Json detail = {{"process_id", "p" + std::to_string(process.facts().number)}};
@@ -89,6 +89,7 @@ void Sandboxes::InitEnded(SandboxEntry& entry) {
 }
 
 void Sandboxes::TryRemove(SandboxEntry& entry) {
+  if (entry.sandbox == nullptr) return;  // removed meanwhile
   if (entry.sandbox->init().valid() && !entry.init_ended && !entry.sandbox->init().HasEnded())
     return RetryRemoval(entry,
                         Error{.code = Code::kBadState, .what = "its first process has not ended"});

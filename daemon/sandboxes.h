@@ -158,6 +158,7 @@ class Sandboxes {
   void SweepProcessDirectories();
 
   Parts parts_;
+  Pace pace_{parts_.loop};                                       // before the sandboxes
   SnapshotBudget snapshot_budget_;                               // outlives the trackers in living_
   std::map<std::string, std::unique_ptr<SandboxEntry>> living_;  // being removed included
   std::map<std::string, std::string> ids_by_name_;

@@ -17,7 +17,6 @@
 namespace hutch::runtime {
 namespace {
 
-constexpr int kSocketBufferBytes = 512 * 1024;  // above kMaxStartBytes with the kernel's overhead
 constexpr char kUpperName[] = "upper";
 constexpr char kWorkName[] = "work";
 

@@ -21,6 +21,9 @@
 
 namespace hutch::runtime {
 
+// Of a socket to an agent: above kMaxStartBytes with the kernel's overhead.
+inline constexpr int kSocketBufferBytes = 512 * 1024;
+
 // What all creations share; owned by the runtime, outlives every Shell.
 struct Workshop {
   std::string sandboxes_dir;  // <run_dir>/sandboxes

@@ -26,8 +26,11 @@ constexpr int kRemoveAttempts = 400;  // of 5 ms each
 constexpr char kStateName[] = "state.json";
 
 Result<UniqueFd> ConnectAgent(int directory_fd) {
-  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  // An agent that does not accept must not hold up the start: EAGAIN, and it is not taken up.
+  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return SysError(errno, "socket for the agent");
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUFFORCE, &kSocketBufferBytes,
+               sizeof kSocketBufferBytes);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string path = "/proc/self/fd/" + std::to_string(directory_fd) + "/agent.sock";

@@ -15,6 +15,9 @@
 namespace hutch::runtime {
 namespace {
 
+constexpr int kMaxErrno = 4096;
+constexpr int kMessagesPerTurn = 256;  // of an agent that would talk without end
+
 std::string ProcessName(uint32_t process) { return "p" + std::to_string(process); }
 
 // One /dev/null for every process that gets no stdin.
@@ -34,7 +37,8 @@ SandboxImpl::~SandboxImpl() {
 
 std::vector<AgentEvent> SandboxImpl::ReadAgent() {
   std::vector<AgentEvent> events;
-  while (!closed_ && shell_->conn.valid()) {
+  FlushOwed();
+  for (int turn = 0; turn < kMessagesPerTurn && !closed_ && shell_->conn.valid(); ++turn) {
     alignas(8) std::array<char, kMaxReplyBytes + 1> buffer;  // one more: a longer message shows
     // No room for descriptors: any that come along are dropped by the kernel.
     const ssize_t n = ::recv(shell_->conn.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
@@ -91,7 +95,8 @@ AgentEvent SandboxImpl::Exited(const AgentReply& reply) {
   if (it == processes_.end() || !it->second.report.valid()) return event;
   StartReport report;
   if (::read(it->second.report.get(), &report, sizeof report) ==
-      static_cast<ssize_t>(sizeof report)) {
+          static_cast<ssize_t>(sizeof report) &&
+      report.error > 0 && report.error < kMaxErrno && strerrordesc_np(report.error) != nullptr) {
     event.kind = AgentEvent::Kind::kStartFailed;
     event.error = StartReportError(report.step, report.error, it->second.spec);
     AcknowledgeExit(reply.process);
@@ -100,12 +105,25 @@ AgentEvent SandboxImpl::Exited(const AgentReply& reply) {
   return event;
 }
 
+// Messages that must not be lost: one that finds the socket full goes later, in its order.
+void SandboxImpl::SendSurely(std::string message) {
+  owed_.push_back(std::move(message));
+  FlushOwed();
+}
+
+void SandboxImpl::FlushOwed() {
+  while (!owed_.empty() && shell_->conn.valid()) {
+    const std::string_view bytes(owed_.front());
+    const Status sent = SendMessage(shell_->conn.get(), {&bytes, 1}, {});
+    if (!sent && (sent.error().sys == EAGAIN || sent.error().sys == ENOBUFS)) return;
+    owed_.pop_front();  // sent, or the agent is lost: noticed when read
+  }
+}
+
 void SandboxImpl::AcknowledgeExit(uint32_t process) {
   const AgentHeader header{kAgentMagic, kAgentVersion, AgentMessage::kForget, sizeof header,
                            process};
-  const std::string_view bytes(reinterpret_cast<const char*>(&header), sizeof header);
-  IgnoreError(SendMessage(shell_->conn.get(), {&bytes, 1}, {}),
-              "a lost agent is noticed when read");
+  SendSurely({reinterpret_cast<const char*>(&header), sizeof header});
 }
 
 Result<cgroups::ProcessGroup> SandboxImpl::TakeGroup(uint32_t number) {
@@ -204,9 +222,7 @@ void SandboxImpl::DropKeptFd(uint32_t process, size_t index) {
   const DropMessage message{
       {kAgentMagic, kAgentVersion, AgentMessage::kDrop, sizeof message, process},
       static_cast<uint32_t>(index)};
-  const std::string_view bytes(reinterpret_cast<const char*>(&message), sizeof message);
-  IgnoreError(SendMessage(shell_->conn.get(), {&bytes, 1}, {}),
-              "a lost agent is noticed when read");
+  SendSurely({reinterpret_cast<const char*>(&message), sizeof message});
 }
 
 void SandboxImpl::SkipProcessNumbers(uint32_t last) {

@@ -1,6 +1,7 @@
 // Sandbox as Runtime makes it. See runtime/sandbox.h for the contract.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 
@@ -65,6 +66,8 @@ class SandboxImpl : public Sandbox {
  private:
   std::optional<AgentEvent> Interpret(std::string_view bytes);
   AgentEvent Exited(const struct AgentReply& reply);
+  void SendSurely(std::string message);
+  void FlushOwed();
   Status SendStart(uint32_t number, const ProcessRequest& request, int group_fd, int report_fd);
   Result<cgroups::ProcessGroup> TakeGroup(uint32_t number);
 
@@ -74,6 +77,7 @@ class SandboxImpl : public Sandbox {
   bool closed_ = false;
   std::vector<std::string> reported_;
   std::map<uint32_t, ProcessRecord> processes_;
+  std::deque<std::string> owed_;  // to the agent, when its socket has room
   uint32_t next_process_ = 1;
   cgroups::ProcessGroup prepared_;  // for number next_process_
 };

@@ -80,6 +80,25 @@ TEST_F(FileReply, AnAnswerThatIsTooLongIsRefused) {
   EXPECT_EQ(answer->code(), "too_large");
 }
 
+TEST_F(FileReply, AnAnswerOfTooManyLinesIsRefused) {
+  const auto answer = Begin("GET", Path("/files?path=/a"));
+  std::string lines;
+  for (int i = 0; i < 1000; ++i) lines += "{\"entry\":{}}\n";
+  std::thread process([&lines, fd = Process().err.get()] {
+    for (size_t sent = 0; sent <= kMaxFileReplyLines && WriteAll(fd, lines); sent += 1000) continue;
+  });
+  RunUntil([&] { return !Last().killed.empty(); });
+  Last().Exit(1, SIGKILL);
+  RunUntil([&] { return answer->done(); });
+  process.join();
+  EXPECT_EQ(answer->code(), "too_large");
+}
+
+TEST_F(FileReply, WhatIsNoObjectIsRefused) {
+  for (const char* body : {"[]", "5", R"({"op":"delete","path":"/a"})"})
+    EXPECT_EQ(Call("POST", Path("/files:copy"), body)->status(), 400) << body;
+}
+
 TEST_F(FileReply, ALongRequestGoesAsAFile) {
   const std::string content(kMaxFileRequestArgBytes, 'x');
   const auto answer = Begin("POST", Path("/files:write"),
