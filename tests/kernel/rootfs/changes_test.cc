@@ -314,31 +314,5 @@ TEST_F(ChangesTest, AWalkWhileFilesComeAndGoEnds) {
   EXPECT_EQ(ToLines(Changes()), Lines());
 }
 
-// What docs/bench.md says; run by hand with --gtest_also_run_disabled_tests.
-TEST_F(ChangesTest, DISABLED_Speed) {
-  size_t made = 0;
-  for (const size_t count : {100u, 1000u, 10000u}) {
-    for (; made < count; ++made) {
-      const std::string dir = Path("d" + std::to_string(made / 20));
-      ::mkdir(dir.c_str(), 0755);
-      Write(dir + "/file" + std::to_string(made) + ".py", "x");
-    }
-    std::vector<double> walks, diffs;
-    for (int i = 0; i < 21; ++i) {
-      const auto t0 = std::chrono::steady_clock::now();
-      const Snapshot now = Now();
-      const auto t1 = std::chrono::steady_clock::now();
-      Diff(now, now, roots_, nullptr, 1000);
-      const auto t2 = std::chrono::steady_clock::now();
-      walks.push_back(std::chrono::duration<double, std::micro>(t1 - t0).count());
-      diffs.push_back(std::chrono::duration<double, std::micro>(t2 - t1).count());
-    }
-    std::sort(walks.begin(), walks.end());
-    std::sort(diffs.begin(), diffs.end());
-    std::printf("%zu files: walk %.0f us, diff %.0f us, %zu bytes\n", count, walks[10], diffs[10],
-                Now().memory_bytes());
-  }
-}
-
 }  // namespace
 }  // namespace hutch::rootfs
