@@ -6,6 +6,7 @@
 #include "cgroups/limits.h"
 #include "daemon/limits.h"
 #include "oci/seccomp_json.h"
+#include "rootfs/mount_plan.h"
 #include "runtime/default_spec.h"
 
 namespace hutch::daemon {
@@ -245,9 +246,15 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
   const oci::Json* sections[std::size(kSections)];
   for (size_t i = 0; i < std::size(kSections); ++i) sections[i] = reader.Member(kSections[i].name);
   if (fields.image.empty()) reader.Fail("image", "is required");
+  if (fields.proc.empty()) fields.proc = rootfs::CanSealProc() ? "honest" : "pids";
   if (fields.proc != "honest" && fields.proc != "pids")
     reader.Fail("proc", "must be \"honest\" or \"pids\"");
   RETURN_IF_ERROR(reader.Done(kRefuse));
+  if (fields.proc == "honest" && !rootfs::CanSealProc())
+    return Error{.code = Code::kUnsupported,
+                 .what = "this kernel cannot reduce a mounted /proc to processes",
+                 .field = "proc",
+                 .hint = "\"pids\" has nothing but processes"};
   RETURN_IF_ERROR(CheckName(fields.name));
   RETURN_IF_ERROR(CheckLabels(fields.labels));
   RETURN_IF_ERROR(CheckEnv(fields.env, "env"));

@@ -66,8 +66,12 @@ struct MountContext {
 // Needs CAP_SYS_ADMIN in the user namespace that owns the mount namespace.
 int DoMounts(const MountContext& context, size_t* failed_op) noexcept;
 
+// Whether this kernel lets a mounted procfs be reduced to processes: what "honest" needs. Probed at
+// the first call, which needs CAP_SYS_ADMIN; what is cloned afterwards knows it.
+bool CanSealProc() noexcept;
+
 // Makes ahead what does not depend on any request. Each descriptor, or -errno.
-int MakeProc() noexcept;  // hidepid=invisible; a kSealProc must follow
+int MakeProc() noexcept;  // hidepid=invisible, and subset=pid where no kSealProc can add it later
 int MakeDevpts() noexcept;
 int MakeMqueue() noexcept;
 

@@ -142,12 +142,16 @@ Status PlanProc(Planner& planner, const oci::Mount& mount, const std::string& ta
   if (!subset.empty() && subset != "pid" && subset != "honest")
     return MountError(mount, "subset must be \"pid\" or \"honest\"");
   if (!subset.empty() && target != "proc") return MountError(mount, "a subset is for /proc alone");
+  if (subset == "honest" && !CanSealProc())
+    return MountError(mount, "this kernel cannot change what a mounted procfs shows");
+  using Pair = std::pair<std::string, std::string>;
+  const bool usual = options.pairs == std::vector<Pair>{{"hidepid", "invisible"}};
+  if (!subset.empty() && !CanSealProc()) options.pairs.emplace_back("subset", "pid");
   MountOp& op = planner.Add(MountOpKind::kProc, target);
   op.attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | options.attributes;
   planner.SetPairs(op, options.pairs);
   if (subset.empty()) return OkStatus();
-  using Pair = std::pair<std::string, std::string>;
-  planner.plan.default_proc = options.pairs == std::vector<Pair>{{"hidepid", "invisible"}};
+  planner.plan.default_proc = usual;
   if (subset == "honest") PlanHonestProc(planner, target);
   MountOp& seal = planner.Add(MountOpKind::kSealProc, target);
   seal.source = subset == "honest" ? planner.Text("meminfo") : 0;

@@ -131,14 +131,19 @@ int VerifyHidden(int proc_fd, const char* name) noexcept {
 // subset=pid takes every name away that is not in use: lookups of it answer ENOENT, whatever this
 // kernel has there. A dentry that is a mount point or held open stays where it is (dcache), so what
 // was put in before is exactly what can be found after.
-int DoSealProc(const MountContext& c, const MountOp& op) noexcept {
-  const ScopedFd proc{sys::Openat2(c.root_fd, c.strings + op.target, O_PATH, kInside)};
-  if (proc.fd < 0) return -proc.fd;
-  const ScopedFd fs{sys::Fspick(proc.fd, "", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH)};
+int ReduceToProcesses(int proc_fd) noexcept {
+  const ScopedFd fs{sys::Fspick(proc_fd, "", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH)};
   if (fs.fd < 0) return -fs.fd;
   int rc = sys::Fsconfig(fs.fd, FSCONFIG_SET_STRING, "subset", "pid", 0);
   if (rc == 0) rc = sys::Fsconfig(fs.fd, FSCONFIG_CMD_RECONFIGURE, nullptr, nullptr, 0);
-  if (rc < 0) return -rc;
+  return rc < 0 ? -rc : 0;
+}
+
+int DoSealProc(const MountContext& c, const MountOp& op) noexcept {
+  const ScopedFd proc{sys::Openat2(c.root_fd, c.strings + op.target, O_PATH, kInside)};
+  if (proc.fd < 0) return -proc.fd;
+  // Where it cannot be changed it was mounted so; either way it is looked at.
+  if (const int err = CanSealProc() ? ReduceToProcesses(proc.fd) : 0; err != 0) return err;
   for (const char* name : kNeverInProc)
     if (const int err = VerifyHidden(proc.fd, name); err != 0) return err;
   const char* found = c.strings + op.source;
@@ -188,8 +193,8 @@ int Pivot(int root_fd) noexcept {
 }  // namespace
 
 int MakeProc() noexcept {
-  static constexpr char kOptions[] = "hidepid\0invisible\0";
-  return MakeFilesystem("proc", kOptions, 1,
+  static constexpr char kOptions[] = "hidepid\0invisible\0subset\0pid\0";
+  return MakeFilesystem("proc", kOptions, CanSealProc() ? 1 : 2,
                         MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
 }
 

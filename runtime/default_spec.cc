@@ -1,5 +1,7 @@
 #include "runtime/default_spec.h"
 
+#include "rootfs/mount_plan.h"
+
 #include <algorithm>
 
 namespace hutch::runtime {
@@ -52,6 +54,7 @@ oci::Spec DefaultSpec() {
                       "LANG=C.UTF-8", "TZ=UTC", "HOME=/home/sandbox", "USER=sandbox"};
   spec.process.rlimits = kRlimits;
   spec.mounts = DefaultMounts();
+  if (!rootfs::CanSealProc()) UsePidsProc(spec);
   spec.linux_.resources.memory_limit_bytes = 512 * kMiB;
   spec.linux_.resources.memory_swap_bytes = 0;
   spec.linux_.resources.pids_limit = 256;

@@ -13,6 +13,7 @@
 #include <initializer_list>
 
 #include "base/sys_raw.h"
+#include "rootfs/mount_plan.h"
 #include "runtime/agent_child.h"
 #include "runtime/spawn_protocol.h"
 
@@ -230,6 +231,7 @@ int RunSpawner(int control_fd) noexcept {
   ::setsid();
   if (::prctl(PR_SET_DUMPABLE, 0) != 0) return errno;
   if (const int err = RaiseNegativeOomScore(); err != 0) return err;
+  rootfs::CanSealProc();  // once, for all agents
   sigset_t chld;
   sigemptyset(&chld);
   sigaddset(&chld, SIGCHLD);

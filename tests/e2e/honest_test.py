@@ -25,7 +25,25 @@ def usable_cpus():
     return len(os.sched_getaffinity(0))
 
 
+NO_SEAL = "this kernel cannot reduce a mounted /proc to processes"
+
+
 class Honest(DaemonCase):
+    def setUp(self):
+        super().setUp()
+        name = self._testMethodName
+        if name != "test_a_kernel_that_cannot_says_so" and self.client.create()["proc"] != "honest":
+            self.skipTest(NO_SEAL)
+
+    def test_a_kernel_that_cannot_says_so(self):
+        sandbox = self.client.create()
+        if sandbox["proc"] == "honest":
+            self.assertIn("MemTotal", self.out(sandbox["id"], "cat /proc/meminfo"))
+        else:
+            self.assertEqual(sandbox["proc"], "pids")
+            self.refused("unsupported", "POST", "/v1/sandboxes", {"image": "busybox", "proc": "honest"})
+            self.assertEqual(self.out(sandbox["id"], "ls -d /proc/[a-z]* | grep -v self; true"), "")
+
     def out(self, sandbox, command, **fields):
         return self.client.output(sandbox, command, **fields)
 
@@ -149,7 +167,10 @@ class AfterARestart(unittest.TestCase):
         self.addCleanup(daemon.close)
         daemon.import_busybox()
         client = daemon.client()
-        client.create(name="kept", user="4242", limits={"cpus": 1, "memory_bytes": 96 * MIB})
+        made = client.create(name="kept", user="4242", limits={"cpus": 1, "memory_bytes": 96 * MIB})
+        if made["proc"] != "honest":
+            client.close()
+            self.skipTest(NO_SEAL)
         before = float(client.output("kept", "cat /proc/uptime").split()[0])
         cpus = client.output("kept", "grep Cpus_allowed_list /proc/self/status")
         client.close()

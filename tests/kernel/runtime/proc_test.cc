@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "rootfs/mount_plan.h"
 #include "rootfs/proc_files.h"
 #include "tests/kernel/runtime/sandbox_fixture.h"
 
@@ -17,6 +18,8 @@ namespace hutch::runtime {
 namespace {
 
 using Names = std::set<std::string>;
+
+constexpr char kNoSeal[] = "this kernel cannot reduce a mounted /proc to processes";
 
 Names Allowed() {
   Names names = {"self", "thread-self", "sys"};
@@ -52,6 +55,7 @@ Names Lines(const std::string& text) {
 std::string Joined(const Names& names) { return Join({names.begin(), names.end()}, " "); }
 
 TEST_F(SandboxTest, OfTheKernelsProcOnlyTheListIsToBeFound) {
+  if (!rootfs::CanSealProc()) GTEST_SKIP() << kNoSeal;
   oci::Spec root = DefaultSpec();
   UseRootUser(root);
   for (const oci::Spec& spec : {DefaultSpec(), root}) {
@@ -67,6 +71,7 @@ TEST_F(SandboxTest, OfTheKernelsProcOnlyTheListIsToBeFound) {
 }
 
 TEST_F(SandboxTest, WhatLooksUpFindsItHiddenHowManyTimesItAsks) {
+  if (!rootfs::CanSealProc()) GTEST_SKIP() << kNoSeal;
   const auto sandbox = Make();
   ASSERT_NE(sandbox, nullptr);
   // Also by way of directories: nothing below a hidden one, nothing beside /proc/sys's list.
@@ -103,6 +108,7 @@ TEST_F(SandboxTest, NothingInProcButTheProcessesCanBeWritten) {
 }
 
 TEST_F(SandboxTest, TheUuidOfTheKernelIsAnotherOneEachTime) {
+  if (!rootfs::CanSealProc()) GTEST_SKIP() << kNoSeal;
   const auto sandbox = Make();
   ASSERT_NE(sandbox, nullptr);
   const std::string twice = Shell(*sandbox,
@@ -136,6 +142,7 @@ Status Write(const Sandbox& sandbox, const char* name, const std::string& text) 
 }
 
 TEST_F(SandboxTest, WhatIsWrittenToTheLiveFilesIsReadInside) {
+  if (!rootfs::CanSealProc()) GTEST_SKIP() << kNoSeal;
   for (const bool readonly : {true, false}) {
     oci::Spec spec = DefaultSpec();
     spec.root.readonly = readonly;
@@ -151,6 +158,7 @@ TEST_F(SandboxTest, WhatIsWrittenToTheLiveFilesIsReadInside) {
 }
 
 TEST_F(SandboxTest, LiveFilesCanBeWrittenWhenTheTenantHasFilledItsDisk) {
+  if (!rootfs::CanSealProc()) GTEST_SKIP() << kNoSeal;
   const auto sandbox = Make();
   ASSERT_NE(sandbox, nullptr);
   ASSERT_TRUE(Write(*sandbox, "meminfo", "first").has_value());
@@ -161,6 +169,7 @@ TEST_F(SandboxTest, LiveFilesCanBeWrittenWhenTheTenantHasFilledItsDisk) {
 }
 
 TEST_F(SandboxTest, TheNextDaemonWritesTheSameFiles) {
+  if (!rootfs::CanSealProc()) GTEST_SKIP() << kNoSeal;
   auto sandbox = Make();
   ASSERT_NE(sandbox, nullptr);
   struct stat before {};
