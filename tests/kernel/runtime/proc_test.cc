@@ -103,7 +103,8 @@ TEST_F(SandboxTest, NothingInProcButTheProcessesCanBeWritten) {
       "touch $d/x 2>/dev/null && echo BAD $d; done; true";
   const std::string out = RunAs(*sandbox, {"/bin/sh", "-c", script}, root).out;
   EXPECT_EQ(out.find("BAD"), std::string::npos) << out;
-  EXPECT_GE(Lines(out).size(), 15u) << "the files were tried: " << out;
+  // Without a seal there are no files to try.
+  EXPECT_GE(Lines(out).size(), rootfs::CanSealProc() ? 15u : 0u) << "the files were tried: " << out;
   Destroy(*sandbox);
 }
 
