@@ -246,8 +246,7 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
   const oci::Json* sections[std::size(kSections)];
   for (size_t i = 0; i < std::size(kSections); ++i) sections[i] = reader.Member(kSections[i].name);
   if (fields.image.empty()) reader.Fail("image", "is required");
-  if (fields.proc.empty()) fields.proc = rootfs::CanSealProc() ? "honest" : "pids";
-  if (fields.proc != "honest" && fields.proc != "pids")
+  if (!fields.proc.empty() && fields.proc != "honest" && fields.proc != "pids")
     reader.Fail("proc", "must be \"honest\" or \"pids\"");
   RETURN_IF_ERROR(reader.Done(kRefuse));
   if (fields.proc == "honest" && !rootfs::CanSealProc())
@@ -262,6 +261,8 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
   for (size_t i = 0; i < std::size(kSections); ++i)
     if (sections[i] != nullptr) RETURN_IF_ERROR(kSections[i].parse(*sections[i], &fields));
   if (fields.full_proc && fields.proc == "pids") return Invalid("contradicts relax.proc", "proc");
+  if (fields.proc.empty() && !fields.full_proc)
+    fields.proc = rootfs::CanSealProc() ? "honest" : "pids";
   RETURN_IF_ERROR(KeepCeilings(&fields, config.ceilings));
   return fields;
 }

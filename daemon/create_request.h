@@ -29,7 +29,7 @@ struct SandboxFields {
   uint64_t memory_bytes = 0, pids = 0, disk_bytes = 0, open_files = 0;
   double cpus = 0;
   bool readonly_root = true;
-  std::string proc;                                 // "honest" or "pids"
+  std::string proc;                                 // "honest" or "pids"; empty with full_proc
   uint64_t idle_seconds = 0, lifetime_seconds = 0;  // 0: never
   oci::Json relax = oci::Json::object();            // as given
   bool full_proc = false, no_new_privileges = true;
