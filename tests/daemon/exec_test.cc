@@ -3,6 +3,9 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <thread>
+
 #include "daemon/limits.h"
 #include "tests/daemon/daemon_fixture.h"
 
@@ -87,7 +90,14 @@ TEST_F(ExecTest, AClientThatHangsUpKillsTheCommand) {
 
 TEST_F(ExecTest, LongOutputIsReadAllTheTimeAndCut) {
   const auto answer = Exec(R"({"command":"x","max_output_bytes":1000})");
-  for (int i = 0; i < 100; ++i) Write(std::string(32 * 1024, 'x')), loop_.RunPending();
+  std::atomic<bool> written = false;
+  std::thread process([&written, fd = Process().out.get()] {
+    const std::string text(32 * 1024, 'x');
+    for (int i = 0; i < 100; ++i) EXPECT_TRUE(WriteAll(fd, text).has_value());
+    written = true;
+  });
+  RunUntil([&] { return written.load(); });
+  process.join();
   End(answer, 0);
   EXPECT_EQ(answer->json()["stdout_bytes"], 100 * 32 * 1024);
   EXPECT_EQ(answer->json()["stdout"].get<std::string>().size(), 1000u);
