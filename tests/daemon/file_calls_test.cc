@@ -70,7 +70,7 @@ TEST_F(FileReply, AnAnswerThatIsTooLongIsRefused) {
   const std::string line(64 * 1024, 'x');
   size_t sent = 0;
   // As fast as it is taken: the pipe holds little.
-  std::thread process([this, &line, &sent, fd = Process().err.get()] {
+  std::thread process([&line, &sent, fd = Process().err.get()] {
     while (sent <= kMaxFileReplyBytes && WriteAll(fd, line)) sent += line.size();
   });
   RunUntil([&] { return !Last().killed.empty(); });
