@@ -27,6 +27,13 @@ class FileReply : public DaemonTest {
     return answer;
   }
 
+  // The process ends, and all that was kept for it goes.
+  void End() {
+    Process().err.reset();
+    Last().Exit(1, SIGKILL);
+    RunUntil([&] { return Call("GET", Path(""))->json()["processes"] == 0; });
+  }
+
   std::string id_;
 };
 
@@ -114,6 +121,7 @@ TEST_F(FileReply, AClientThatHangsUpEndsTheProcess) {
   const auto answer = Begin("GET", Path("/files?path=/a"));
   answer->hangup();
   EXPECT_EQ(Last().killed, std::vector<uint32_t>{1});
+  End();
 }
 
 TEST_F(FileReply, AFileIsStreamedUnderTheHeadThatTheProcessGave) {
@@ -126,6 +134,7 @@ TEST_F(FileReply, AFileIsStreamedUnderTheHeadThatTheProcessGave) {
   RunUntil([&] { return answer->stream_head.has_value(); });
   EXPECT_EQ(answer->stream_head->length, 5u);
   EXPECT_EQ(answer->stream_head->headers[0].second, "\"1-2\"");
+  End();
 }
 
 }  // namespace

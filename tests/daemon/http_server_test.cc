@@ -271,7 +271,7 @@ TEST_F(HttpServerTest, ASlowReaderCongestsAndDrains) {
         std::this_thread::sleep_for(std::chrono::milliseconds(30));
         EXPECT_GT(ReadUntil(fd.get(), "0\r\n\r\n").size(), 200u * 50'000);
       });
-  EXPECT_GE(drains, 3);
+  EXPECT_GE(drains, 1);  // a reader that keeps up afterwards is never behind again
 }
 
 TEST_F(HttpServerTest, StoppingClosesIdleConnectionsAndFinishesTheOthers) {

@@ -8,6 +8,13 @@
 namespace hutch::daemon {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kAddressSanitizer = true;
+#elif defined(__has_feature)
+constexpr bool kAddressSanitizer = __has_feature(address_sanitizer);
+#else
+constexpr bool kAddressSanitizer = false;
+#endif
 constexpr size_t kMiB = 1u << 20;
 
 // A cheap digest; order matters.
@@ -103,7 +110,8 @@ TEST_F(HttpStreamsTest, ALargeBodyArrivesWholeAndInBoundedMemory) {
   EXPECT_EQ(received_, sent);
   EXPECT_NE(text.find("took 67108864."), std::string::npos);
   EXPECT_NE(text.find("other"), std::string::npos) << "the next request on the connection";
-  EXPECT_LT(resident_after, resident_before + 6 * kMiB);
+  // The address sanitizer keeps what is freed: nothing can be told there.
+  if (!kAddressSanitizer) EXPECT_LT(resident_after, resident_before + 6 * kMiB);
 }
 
 TEST_F(HttpStreamsTest, WhatIsNoPipeIsFilledWithoutSplicing) {
