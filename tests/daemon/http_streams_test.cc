@@ -111,7 +111,9 @@ TEST_F(HttpStreamsTest, ALargeBodyArrivesWholeAndInBoundedMemory) {
   EXPECT_NE(text.find("took 67108864."), std::string::npos);
   EXPECT_NE(text.find("other"), std::string::npos) << "the next request on the connection";
   // The address sanitizer keeps what is freed: nothing can be told there.
-  if (!kAddressSanitizer) EXPECT_LT(resident_after, resident_before + 6 * kMiB);
+  if (!kAddressSanitizer) {
+    EXPECT_LT(resident_after, resident_before + 6 * kMiB);
+  }
 }
 
 TEST_F(HttpStreamsTest, WhatIsNoPipeIsFilledWithoutSplicing) {
