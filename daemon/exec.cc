@@ -48,14 +48,6 @@ std::shared_ptr<Exec> Exec::Make(ExecPlace& place, ExecFields fields, oci::Proce
       new Exec(place, std::move(fields), std::move(spec), std::move(done), std::move(sink)));
 }
 
-Result<std::shared_ptr<Exec>> Exec::Start(ExecPlace& place, ExecFields fields,
-                                          oci::ProcessSpec spec, Done done, ExecSink sink) {
-  std::shared_ptr<Exec> exec =
-      Make(place, std::move(fields), std::move(spec), std::move(done), std::move(sink));
-  RETURN_IF_ERROR(exec->Launch());
-  return exec;
-}
-
 Status Exec::Launch() {
   Pipe in, out, err;
   RETURN_IF_ERROR(OpenPipes(spec_.user, merge_output_, &in, &out, &err));

@@ -33,18 +33,14 @@ class Exec final : public Running, public std::enable_shared_from_this<Exec> {
   // Called once, when the answer is known; the process's group may still hold children then.
   using Done = std::function<void(Result<ExecResult>)>;
 
-  // `spec` is complete. Answers to `done` later, never from within. Errors as of
-  // Sandbox::StartProcess, or kKernel for a pipe.
-  // With a sink the result holds counts, no output.
-  static Result<std::shared_ptr<Exec>> Start(ExecPlace& place, ExecFields fields,
-                                             oci::ProcessSpec spec, Done done, ExecSink sink = {});
-  void Resume();  // the sink can take more
-
-  // The same in two steps: Launch() starts the process and is called once. Killed before it, the
-  // command is answered with kUnavailable.
+  // `spec` is complete. With a sink the result holds counts, no output.
   static std::shared_ptr<Exec> Make(ExecPlace& place, ExecFields fields, oci::ProcessSpec spec,
                                     Done done, ExecSink sink = {});
+  // Starts the process; once. Answers to `done` later, never from within; killed before it, the
+  // command is answered with kUnavailable. Errors as of Sandbox::StartProcess, or kKernel for a
+  // pipe.
   Status Launch();
+  void Resume();           // the sink can take more
   void Fail(Error error);  // answers, unless that has been done
   // How the files were before; before Launch().
   void SetFilesBefore(FileTracker::SnapshotPointer before) { files_before_ = std::move(before); }

@@ -1,9 +1,9 @@
 // files ls, cat, rm, mkdir: a sandbox's files, one at a time.
 #include <unistd.h>
 
+#include "base/base64.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "tools/base64.h"
 #include "tools/commands.h"
 #include "tools/places.h"
 
@@ -29,9 +29,8 @@ Result<FileLine> ReadEntry(const Json& entry) {
                       .String("target", &line.target)
                       .Uint("size", &line.size)
                       .Done(Unknown::kIgnore));
-  if (!line.path_base64.empty()) {
-    ASSIGN_OR_RETURN(line.path, DecodeBase64(line.path_base64));
-  }
+  if (!line.path_base64.empty() && !Base64Decode(line.path_base64, &line.path))
+    return Error{.code = Code::kInvalidArgument, .what = "malformed base64"};
   return line;
 }
 

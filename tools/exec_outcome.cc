@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/base64.h"
 #include "base/text.h"
-#include "tools/base64.h"
 #include "tools/commands.h"
 
 namespace hutch::tools {
@@ -35,7 +35,10 @@ Result<std::string> Stream(const Json& reply, const char* name, const std::strin
   const auto& text = stream->get_ref<const std::string&>();
   const auto encoding = reply.find(encoding_name);
   if (encoding == reply.end() || *encoding != "base64") return text;
-  return DecodeBase64(text);
+  std::string bytes;
+  if (!Base64Decode(text, &bytes))
+    return Error{.code = Code::kInvalidArgument, .what = "malformed base64"};
+  return bytes;
 }
 
 std::vector<std::string> Notes(const Fields& f) {

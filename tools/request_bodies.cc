@@ -2,9 +2,9 @@
 
 #include <charconv>
 
+#include "base/base64.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "tools/base64.h"
 #include "tools/client.h"
 
 namespace hutch::tools {
@@ -119,7 +119,7 @@ Status AddCommandFields(const Options& options, std::string_view stdin_bytes, Ex
   if (IsUtf8(stdin_bytes) && stdin_bytes.find('\0') == std::string_view::npos)
     (*body)["stdin"] = stdin_bytes;
   else
-    (*body)["stdin_base64"] = EncodeBase64(stdin_bytes);
+    (*body)["stdin_base64"] = Base64Encode(stdin_bytes);
   return OkStatus();
 }
 
