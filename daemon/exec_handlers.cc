@@ -3,6 +3,7 @@
 #include "daemon/audit_records.h"
 #include "daemon/exec_request.h"
 #include "daemon/handlers.h"
+#include "daemon/output_events.h"
 #include "daemon/process_calls.h"
 
 namespace hutch::daemon {
@@ -36,23 +37,23 @@ void RunToTheEnd(Api& api, SandboxEntry& entry, ExecFields fields, const Request
 class ExecEvents : public std::enable_shared_from_this<ExecEvents> {
  public:
   ExecEvents(Loop& loop, Responder responder, Encoding encoding)
-      : loop_(loop),
-        responder_(std::move(responder)),
-        out_{PieceEncoder(encoding), PieceEncoder(encoding)} {}
+      : responder_(std::move(responder)), pieces_(encoding), heartbeat_(loop, responder_) {}
 
   void Begin(Api& api, SandboxEntry& entry, ExecFields fields, const Request& request) {
     const auto self = shared_from_this();
     const auto record = std::make_shared<AuditEntry>(BeginExecAudit(api, entry, request, fields));
     responder_.StartEvents();
-    const ExecSink sink{
-        .on_output = [self](StreamId id,
-                            std::string_view bytes) { self->Tell(id, self->Of(id).Next(bytes)); },
-        .congested = [self] { return self->Congested(); },
-        .on_started =
-            [self](uint32_t process) {
-              self->responder_.Event(
-                  "started", oci::PrintJson({{"process_id", "p" + std::to_string(process)}}));
-            }};
+    const ExecSink sink{.on_output =
+                            [self](StreamId id, std::string_view bytes) {
+                              self->Tell(id, self->pieces_.Of(id).Next(bytes));
+                            },
+                        .congested = [self] { return self->Congested(); },
+                        .on_started =
+                            [self](uint32_t process) {
+                              self->responder_.Event(
+                                  "started",
+                                  oci::PrintJson({{"process_id", "p" + std::to_string(process)}}));
+                            }};
     Result<std::shared_ptr<Exec>> exec = api.sandboxes.Run(
         entry, std::move(fields),
         [&api, self, record](Result<ExecResult> result) {
@@ -67,18 +68,16 @@ class ExecEvents : public std::enable_shared_from_this<ExecEvents> {
     exec_ = *exec;
     responder_.OnHangup([self] {
       self->gone_ = true;
-      self->heartbeat_.Cancel();
+      self->heartbeat_.Stop();
       if (const auto running = self->exec_.lock()) {
         running->Kill();
         running->Resume();
       }
     });
-    Beat();
+    heartbeat_.Start();
   }
 
  private:
-  PieceEncoder& Of(StreamId id) { return out_[id == StreamId::kStdout ? 0 : 1]; }
-
   bool Congested() {
     if (gone_ || !responder_.Congested()) return false;
     if (!asked_) {
@@ -93,17 +92,15 @@ class ExecEvents : public std::enable_shared_from_this<ExecEvents> {
 
   void Tell(StreamId id, EncodedText text) {
     if (text.text.empty()) return;
-    oci::Json json = {{"seq", ++sequence_},
-                      {"stream", StreamName(id)},
-                      {"data", std::move(text.text)},
-                      {"encoding", text.encoding}};
-    if (text.replaced) json["replaced"] = true;
+    oci::Json json = ChunkJson(id, std::move(text));
+    json["seq"] = ++sequence_;
     responder_.Event("output", oci::PrintJson(json), std::to_string(sequence_));
   }
 
   void End(Result<ExecResult> result) {
-    heartbeat_.Cancel();
-    for (const StreamId id : {StreamId::kStdout, StreamId::kStderr}) Tell(id, Of(id).Finish());
+    heartbeat_.Stop();
+    for (const StreamId id : {StreamId::kStdout, StreamId::kStderr})
+      Tell(id, pieces_.Of(id).Finish());
     if (result.has_value())
       responder_.Event("exit", oci::PrintJson(ExecEndJson(*result)));
     else
@@ -111,20 +108,12 @@ class ExecEvents : public std::enable_shared_from_this<ExecEvents> {
     responder_.End();
   }
 
-  void Beat() {
-    heartbeat_.Start(loop_, kHeartbeat, [this] {
-      responder_.Event("heartbeat", "{}");
-      Beat();
-    });
-  }
-
-  Loop& loop_;
   Responder responder_;
-  PieceEncoder out_[2];
+  Pieces pieces_;
   std::weak_ptr<Exec> exec_;
   uint64_t sequence_ = 0;
   bool asked_ = false, gone_ = false;
-  Timer heartbeat_;
+  Heartbeat heartbeat_;
 };
 
 // What a background process has written, as exec tells it.

@@ -2,6 +2,7 @@
 
 #include "daemon/handlers.h"
 #include "daemon/log_tail.h"
+#include "daemon/output_events.h"
 #include "daemon/process_calls.h"
 
 namespace hutch::daemon {
@@ -92,23 +93,6 @@ std::string TimeText(int64_t time_us) {
   return FormatRfc3339(WallTime(std::chrono::microseconds(time_us)));
 }
 
-oci::Json ChunkJson(StreamId stream, EncodedText text) {
-  oci::Json json = {
-      {"stream", StreamName(stream)}, {"data", std::move(text.text)}, {"encoding", text.encoding}};
-  if (text.replaced) json["replaced"] = true;
-  return json;
-}
-
-// Both streams' pieces as JSON, with no character cut.
-class Pieces {
- public:
-  explicit Pieces(Encoding encoding) : encoders_{PieceEncoder(encoding), PieceEncoder(encoding)} {}
-  PieceEncoder& Of(StreamId id) { return encoders_[id == StreamId::kStdout ? 0 : 1]; }
-
- private:
-  PieceEncoder encoders_[2];
-};
-
 void AddChunk(oci::Json chunk, uint64_t offset, int64_t time_us, oci::Json* chunks) {
   if (chunk["data"].get_ref<const std::string&>().empty()) return;
   chunk["offset"] = offset;
@@ -151,16 +135,16 @@ oci::Json OutputJson(const BackgroundProcess& process, const OutputQuery& query,
 class EventTail final : public TailClient {
  public:
   EventTail(Loop& loop, Responder responder, Process process, const OutputQuery& query)
-      : loop_(loop),
-        responder_(std::move(responder)),
+      : responder_(std::move(responder)),
         process_(std::move(process)),
         query_(query),
-        pieces_(query.encoding) {}
+        pieces_(query.encoding),
+        heartbeat_(loop, responder_) {}
 
   Responder& responder() { return responder_; }
   void Begin() {
     responder_.StartEvents();
-    Beat();
+    heartbeat_.Start();
   }
   void OnRun(const LogRun& run) override {
     if (!query_.Wants(run.stream)) return;
@@ -176,12 +160,12 @@ class EventTail final : public TailClient {
         Tell(id, pieces_.Of(id).Finish(), process_->log().end(), 0);
     responder_.Event("exit", oci::PrintJson(process_->ToJson()));
     responder_.End();
-    heartbeat_.Cancel();
+    heartbeat_.Stop();
   }
   void OnError(const Error& error) override {
     responder_.Event("error", oci::PrintJson(ErrorJson(error)));
     responder_.End();
-    heartbeat_.Cancel();
+    heartbeat_.Stop();
   }
   bool Congested() override { return responder_.Congested(); }
   void OnDrained(std::function<void()> handler) override {
@@ -196,20 +180,12 @@ class EventTail final : public TailClient {
     if (time_us != 0) json["time"] = TimeText(time_us);
     responder_.Event("output", oci::PrintJson(json), std::to_string(cursor));
   }
-  // So that proxies and clients can tell silence from death.
-  void Beat() {
-    heartbeat_.Start(loop_, kHeartbeat, [this] {
-      responder_.Event("heartbeat", "{}");
-      Beat();
-    });
-  }
 
-  Loop& loop_;
   Responder responder_;
   Process process_;
   OutputQuery query_;
   Pieces pieces_;
-  Timer heartbeat_;
+  Heartbeat heartbeat_;
 };
 
 void FollowEvents(Api& api, Process process, const OutputQuery& query, Responder responder) {
