@@ -60,6 +60,7 @@ constexpr KindRow kKinds[] = {
     {AuditKind::kDenial, "denial"},
     {AuditKind::kSandboxEnded, "sandbox_ended"},
     {AuditKind::kImageImported, "image_imported"},
+    {AuditKind::kImagePulled, "image_pulled"},
     {AuditKind::kImageDeleted, "image_deleted"},
     {AuditKind::kDaemonStarted, "daemon_started"},
     {AuditKind::kDaemonStopped, "daemon_stopped"},

@@ -35,6 +35,7 @@ enum class AuditKind : uint8_t {
   kSandboxEnded,
   kImageImported,
   kImageDeleted,
+  kImagePulled,
   kDaemonStarted,
   kDaemonStopped,
   kEntriesLost,  // the queue was full: detail.count of them are missing here

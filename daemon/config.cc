@@ -118,6 +118,50 @@ Status ApplyLimits(const oci::Json& json, Config* config) {
   return reader.Done(oci::ObjectReader::Unknown::kRefuse);
 }
 
+using rootfs::RegistryOptions;
+struct RegistryTextRow {
+  const char* key;
+  std::string RegistryOptions::*member;
+};
+constexpr RegistryTextRow kRegistryTextRows[] = {
+    {"default", &RegistryOptions::default_registry},
+    {"certs_dir", &RegistryOptions::certs_dir},
+    {"auth_file", &RegistryOptions::auth_file},
+};
+struct RegistryUintRow {
+  const char* key;
+  uint64_t RegistryOptions::*member;
+  UintRange range;
+};
+constexpr RegistryUintRow kRegistryUintRows[] = {
+    {"layers_at_once", &RegistryOptions::layers_at_once, {1, 16}},
+    {"retries", &RegistryOptions::retries, {0, 100}},
+    {"stall_seconds", &RegistryOptions::stall_seconds, {1, 3600}},
+};
+constexpr const char* kRegistryListKeys[] = {"allowed", "plain_http", "mirrors"};
+
+Status ApplyMirrors(const oci::Json& json, RegistryOptions* options) {
+  if (!json.is_object()) return Invalid("must be an object of lists", "registries.mirrors");
+  options->mirrors.clear();
+  oci::ObjectReader reader(json, "registries.mirrors");
+  for (const auto& [host, hosts] : json.items())
+    reader.Strings(host.c_str(), &options->mirrors[host]);
+  return reader.Done(oci::ObjectReader::Unknown::kRefuse);
+}
+
+Status ApplyRegistries(const oci::Json& json, Config* config) {
+  RegistryOptions& options = config->registries;
+  oci::ObjectReader reader(json, "registries");
+  for (const RegistryTextRow& row : kRegistryTextRows)
+    reader.String(row.key, &(options.*row.member), 4096);
+  for (const RegistryUintRow& row : kRegistryUintRows)
+    reader.Uint(row.key, &(options.*row.member), row.range.min, row.range.max);
+  reader.Strings("allowed", &config->allowed_registries).Strings("plain_http", &options.plain_http);
+  const oci::Json* mirrors = reader.Member("mirrors");
+  RETURN_IF_ERROR(reader.Done(oci::ObjectReader::Unknown::kRefuse));
+  return mirrors == nullptr ? OkStatus() : ApplyMirrors(*mirrors, &options);
+}
+
 double AsDouble(const Amounts& amounts, const AmountRow& row) {
   if (const auto* number = std::get_if<double Amounts::*>(&row.member)) return amounts.**number;
   return static_cast<double>(amounts.*std::get<uint64_t Amounts::*>(row.member));
@@ -135,12 +179,14 @@ Status ApplyConfigText(std::string_view json, Config* config) {
   const oci::Json* sections[std::size(kSections)];
   for (size_t i = 0; i < std::size(kSections); ++i) sections[i] = reader.Member(kSections[i].key);
   const oci::Json* limits = reader.Member("limits");
+  const oci::Json* registries = reader.Member("registries");
   RETURN_IF_ERROR(reader.Done(oci::ObjectReader::Unknown::kRefuse));
   for (size_t i = 0; i < std::size(kSections); ++i)
     if (sections[i] != nullptr)
       RETURN_IF_ERROR(
           ApplyAmounts(*sections[i], kSections[i].key, &(config->*kSections[i].member)));
   if (limits != nullptr) RETURN_IF_ERROR(ApplyLimits(*limits, config));
+  if (registries != nullptr) RETURN_IF_ERROR(ApplyRegistries(*registries, config));
   return OkStatus();
 }
 
@@ -172,6 +218,12 @@ Status CheckConfig(const Config& config) {
     if (value.empty() ? !may_be_empty : value[0] != '/')
       return Invalid("must be an absolute path", key);
   }
+  for (const RegistryTextRow& row : kRegistryTextRows) {
+    const std::string& value = config.registries.*row.member;
+    const bool is_path = row.member != &RegistryOptions::default_registry;
+    if (is_path && !value.empty() && value[0] != '/')
+      return Invalid("must be an absolute path, or empty", std::string("registries.") + row.key);
+  }
   if (config.host_id_start % 65536 != 0)
     return Invalid("must be a multiple of 65536", "host_id_start");
   if (config.host_id_start + config.host_id_ranges * 65536 > UINT32_MAX)
@@ -193,6 +245,11 @@ std::vector<std::string> ConfigKeys() {
       keys.push_back(std::string(section.key) + "." + row.key);
   for (const UintRow& row : kLimitRows) keys.push_back(std::string("limits.") + row.key);
   for (const NumberRow& row : kLimitNumberRows) keys.push_back(std::string("limits.") + row.key);
+  for (const RegistryTextRow& row : kRegistryTextRows)
+    keys.push_back(std::string("registries.") + row.key);
+  for (const RegistryUintRow& row : kRegistryUintRows)
+    keys.push_back(std::string("registries.") + row.key);
+  for (const char* key : kRegistryListKeys) keys.push_back(std::string("registries.") + key);
   return keys;
 }
 

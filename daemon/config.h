@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "rootfs/registry/registry.h"
 
 namespace hutch::daemon {
 
@@ -60,6 +61,10 @@ struct Config {
                    .lifetime_seconds = 0,
                    .exec_timeout_seconds = 3600,
                    .max_output_bytes = 16ull << 20};
+
+  rootfs::RegistryOptions registries{.certs_dir = "/etc/hutch/certs.d",
+                                     .auth_file = "/etc/hutch/auth.json"};
+  std::vector<std::string> allowed_registries;  // hosts; empty: any
 
   uint64_t max_sandboxes = 4096;
   uint64_t max_commands_per_sandbox = 64;  // at once

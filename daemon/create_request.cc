@@ -236,6 +236,7 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
   fields.lifetime_seconds = defaults.lifetime_seconds;
   ObjectReader reader(json, "");
   reader.String("image", &fields.image, 1024)
+      .String("pull", &fields.pull, 256)
       .String("name", &fields.name, 1024)
       .String("owner", &fields.owner, kMaxLabelBytes)
       .StringMap("labels", &fields.labels)
@@ -246,6 +247,8 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
   const oci::Json* sections[std::size(kSections)];
   for (size_t i = 0; i < std::size(kSections); ++i) sections[i] = reader.Member(kSections[i].name);
   if (fields.image.empty()) reader.Fail("image", "is required");
+  if (fields.pull != "missing" && fields.pull != "never" && fields.pull != "always")
+    reader.Fail("pull", "must be \"missing\", \"never\" or \"always\"");
   if (!fields.proc.empty() && fields.proc != "honest" && fields.proc != "pids")
     reader.Fail("proc", "must be \"honest\" or \"pids\"");
   RETURN_IF_ERROR(reader.Done(kRefuse));

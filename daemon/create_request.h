@@ -21,7 +21,8 @@ using StringMap = std::map<std::string, std::string>;
 // Every value is known: defaults are filled in, ceilings kept.
 struct SandboxFields {
   std::string image;
-  std::string name, owner;  // empty: none
+  std::string pull = "missing";  // "missing", "never", "always": from its registry
+  std::string name, owner;       // empty: none
   StringMap labels;
   StringMap env;        // what the request adds
   std::string workdir;  // empty: the image's

@@ -42,6 +42,7 @@ void HandleWatchFiles(Api& api, Request request, Responder responder);
 
 void HandleListImages(Api& api, Request request, Responder responder);
 void HandleGetImage(Api& api, Request request, Responder responder);
+void HandlePullImage(Api& api, Request request, Responder responder);
 void HandleImportImage(Api& api, Request request, Responder responder);
 void HandleBuildImage(Api& api, Request request, Responder responder);
 void HandleDeleteImage(Api& api, Request request, Responder responder);

@@ -2,41 +2,10 @@
 
 #include "daemon/audit_records.h"
 #include "daemon/handlers.h"
+#include "daemon/progress_events.h"
 
 namespace hutch::daemon {
 namespace {
-
-// Answers an import or a build: one reply, or events when the client asked for them.
-class JobAnswer {
- public:
-  JobAnswer(Responder responder, bool events) : responder_(std::move(responder)), events_(events) {
-    if (events_) responder_.StartEvents();
-  }
-
-  void Progress(const rootfs::Progress& report) {
-    if (!events_) return;
-    const oci::Json json = {{"stage", report.stage},
-                            {"subject", report.subject},
-                            {"done", report.done},
-                            {"total", report.total}};
-    responder_.Event("progress", oci::PrintJson(json));
-  }
-
-  void Finish(const Result<oci::Json>& image) {
-    if (!events_)
-      return image.has_value() ? responder_.Send(JsonReply(201, *image))
-                               : responder_.Send(image.error());
-    if (image.has_value())
-      responder_.Event("result", oci::PrintJson(*image));
-    else
-      responder_.Event("error", oci::PrintJson(ErrorJson(image.error())));
-    responder_.End();
-  }
-
- private:
-  Responder responder_;
-  bool events_;
-};
 
 Status StatusOf(const Result<oci::Json>& result) {
   return result.has_value() ? OkStatus() : Status(result.error());
@@ -45,17 +14,16 @@ Status StatusOf(const Result<oci::Json>& result) {
 template <class Begin>
 void RunJob(Api& api, const Request& request, const std::string& subject, Responder responder,
             const Begin& begin) {
-  const auto answer = std::make_shared<JobAnswer>(std::move(responder),
-                                                  request.wants_events || request.wants_ndjson);
+  const auto answer = std::make_shared<JobAnswer>(request, std::move(responder));
   const Status begun =
-      begin([answer](const rootfs::Progress& report) { answer->Progress(report); },
+      begin([answer](const rootfs::Progress& report) { answer->Report(report); },
             [&api, answer, subject, peer = request.peer](Result<oci::Json> image) {
               AuditImage(api, peer, AuditKind::kImageImported, subject, StatusOf(image));
-              answer->Finish(image);
+              answer->Finish(201, image);
             });
   if (begun.has_value()) return;
   AuditImage(api, request.peer, AuditKind::kImageImported, subject, begun);
-  answer->Finish(begun.error());
+  answer->Finish(201, begun.error());
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "daemon/images.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "base/file.h"
@@ -18,13 +19,14 @@ oci::Json ImageJson(const rootfs::Image& image) {
           {"user", image.config.user.empty() ? "1000:1000" : image.config.user}};
 }
 
-Images::Images(Loop& loop, Worker& worker, rootfs::Store& store, Sandboxes& sandboxes,
-               std::string state_dir)
+Images::Images(Loop& loop, Worker& worker, rootfs::Store& store, Sandboxes& sandboxes, Pulls& pulls,
+               const Config& config)
     : loop_(loop),
       worker_(worker),
       store_(store),
       sandboxes_(sandboxes),
-      state_dir_(std::move(state_dir)) {}
+      pulls_(pulls),
+      config_(config) {}
 
 oci::Json Images::List() const {
   oci::Json images = oci::Json::array();
@@ -37,21 +39,19 @@ Result<oci::Json> Images::Get(const std::string& reference) const {
   return ImageJson(image);
 }
 
-// From a worker to the loop: at most one report of a stage each kProgressInterval, and the first of
-// each.
-rootfs::ProgressFn Images::Throttled(Progress progress) {
-  struct Last {
-    std::string stage, subject;
-    SteadyTime time;
-  };
-  return [this, progress = std::move(progress),
-          last = std::make_shared<Last>()](const rootfs::Progress& report) {
-    const SteadyTime now = Loop::Now();
-    const bool same = report.stage == last->stage && report.subject == last->subject;
-    if (same && now - last->time < kProgressInterval && report.done != report.total) return;
-    *last = Last{report.stage, report.subject, now};
-    loop_.Post([progress, report] { progress(report); });
-  };
+bool Images::Has(const std::string& reference) const {
+  return store_.Resolve(reference).has_value();
+}
+
+Result<rootfs::Reference> Images::Pullable(const std::string& text) const {
+  const std::string& registry = config_.registries.default_registry;
+  ASSIGN_OR_RETURN(rootfs::Reference reference, rootfs::ParseReference(text, registry));
+  const std::vector<std::string>& allowed = config_.allowed_registries;
+  if (allowed.empty() || std::find(allowed.begin(), allowed.end(), reference.host) != allowed.end())
+    return reference;
+  return Error{.code = Code::kForbidden,
+               .what = "registry " + reference.host + " is not among registries.allowed",
+               .field = "reference"};
 }
 
 void Images::Finish(Done done, Result<rootfs::Image> image) {
@@ -66,16 +66,16 @@ void Images::Finish(Done done, Result<rootfs::Image> image) {
 Status Images::Import(const std::string& path, const std::string& reference, Progress progress,
                       Done done) {
   return worker_.Submit(
-      [this, path, reference, report = Throttled(std::move(progress)), done = std::move(done)] {
+      [this, path, reference, report = ToLoop(loop_, std::move(progress)), done = std::move(done)] {
         Finish(done, store_.Import(path, reference, report));
       });
 }
 
 Status Images::Build(const std::string& name, Progress progress, Done done) {
-  return worker_.Submit([this, name, report = Throttled(std::move(progress)),
+  return worker_.Submit([this, name, report = ToLoop(loop_, std::move(progress)),
                          done = std::move(done)] {
-    const std::string work_dir = state_dir_ + "/build/" + RandomBase32(16);
-    const Status made = MakeDirectories(state_dir_ + "/build", 0700);
+    const std::string work_dir = config_.state_dir + "/build/" + RandomBase32(16);
+    const Status made = MakeDirectories(config_.state_dir + "/build", 0700);
     Result<rootfs::Image> image = made.has_value()
                                       ? rootfs::BuildCatalogImage(store_, name, work_dir, report)
                                       : Result<rootfs::Image>(made.error());

@@ -7,6 +7,8 @@
 
 #include "base/result.h"
 #include "daemon/loop.h"
+#include "daemon/progress_events.h"
+#include "daemon/pulls.h"
 #include "daemon/sandboxes.h"
 #include "daemon/worker.h"
 #include "rootfs/store.h"
@@ -15,15 +17,20 @@ namespace hutch::daemon {
 
 class Images {
  public:
-  // Borrows everything. Builds happen in <state_dir>/build/.
-  Images(Loop& loop, Worker& worker, rootfs::Store& store, Sandboxes& sandboxes,
-         std::string state_dir);
+  // Borrows everything. Builds happen in <config.state_dir>/build/.
+  Images(Loop& loop, Worker& worker, rootfs::Store& store, Sandboxes& sandboxes, Pulls& pulls,
+         const Config& config);
 
   oci::Json List() const;
   Result<oci::Json> Get(const std::string& reference) const;
 
+  bool Has(const std::string& reference) const;
+  // The name as a registry knows it. kInvalidArgument when it is none, or names no registry where
+  // the operator has set no default; kForbidden when its registry is not among those allowed.
+  Result<rootfs::Reference> Pullable(const std::string& text) const;
+  Pulls& pulls() { return pulls_; }
+
   // Both callbacks run on the loop's thread.
-  using Progress = std::function<void(const rootfs::Progress&)>;
   using Done = std::function<void(Result<oci::Json>)>;
   Status Import(const std::string& path, const std::string& reference, Progress progress,
                 Done done);
@@ -31,14 +38,14 @@ class Images {
   Status Remove(const std::string& reference, Done done);
 
  private:
-  rootfs::ProgressFn Throttled(Progress progress);
   void Finish(Done done, Result<rootfs::Image> image);
 
   Loop& loop_;
   Worker& worker_;
   rootfs::Store& store_;
   Sandboxes& sandboxes_;
-  std::string state_dir_;
+  Pulls& pulls_;
+  const Config& config_;
 };
 
 oci::Json ImageJson(const rootfs::Image& image);

@@ -94,6 +94,7 @@ inline constexpr size_t kCpuinfoBytes = 4 * 1024 * 1024;
 
 // Workers.
 inline constexpr size_t kMaxQueuedJobs = 64;
+inline constexpr size_t kPullsAtOnce = 4;
 inline constexpr Milliseconds kProgressInterval{50};
 
 }  // namespace hutch::daemon

@@ -47,6 +47,7 @@ constexpr Route kRoutes[] = {
     {"PUT", "/v1/sandboxes/{id}/archive", Body::kStream, "path,format,parents", HandlePutArchive},
     {"GET", "/v1/sandboxes/{id}/watch", Body::kNone, "path,recursive", HandleWatchFiles},
     {"GET", "/v1/images", Body::kNone, "", HandleListImages},
+    {"POST", "/v1/images/pull", Body::kJson, "", HandlePullImage},
     {"POST", "/v1/images/import", Body::kJson, "", HandleImportImage},
     {"POST", "/v1/images/build", Body::kJson, "", HandleBuildImage},
     {"GET", "/v1/images/{reference}", Body::kNone, "", HandleGetImage},

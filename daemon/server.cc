@@ -200,7 +200,7 @@ Status RunServer(const Config& config) {
   ASSIGN_OR_RETURN(const UniqueFd signals,
                    WatchSignals());  // after the spawn server, which keeps its own
   ASSIGN_OR_RETURN(const std::unique_ptr<rootfs::Store> store,
-                   rootfs::Store::Open(config.state_dir));
+                   rootfs::Store::Open(config.state_dir, config.registries.default_registry));
   IgnoreError(RemoveTree(config.state_dir + "/build"),
               "of builds the last daemon did not finish; their next one makes its own");
 
@@ -212,7 +212,11 @@ Status RunServer(const Config& config) {
   parts.audit = &audit;
   Sandboxes sandboxes(parts);
   RETURN_IF_ERROR(sandboxes.Recover());
-  Images images(loop, worker, *store, sandboxes, config.state_dir);
+  Pulls pulls(loop, [&](const rootfs::PullRequest& request, const rootfs::ProgressFn& progress,
+                        const std::atomic<bool>& cancelled) {
+    return rootfs::Pull(*store, config.registries, request, progress, cancelled);
+  });
+  Images images(loop, worker, *store, sandboxes, pulls, config);
   Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
   FilesProgram files;
   Api api{.loop = loop,

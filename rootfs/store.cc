@@ -11,6 +11,7 @@
 #include "oci/json.h"
 #include "rootfs/digest.h"
 #include "rootfs/limits.h"
+#include "rootfs/reference.h"
 #include "rootfs/store_impl.h"
 
 namespace hutch::rootfs {
@@ -44,8 +45,10 @@ std::vector<std::string> WithoutRepeats(const std::vector<std::string>& diff_ids
 
 }  // namespace
 
-StoreImpl::StoreImpl(const std::string& state_dir)
-    : images_dir_(state_dir + "/images"), layers_dir_(state_dir + "/layers") {}
+StoreImpl::StoreImpl(const std::string& state_dir, std::string default_registry)
+    : images_dir_(state_dir + "/images"),
+      layers_dir_(state_dir + "/layers"),
+      default_registry_(std::move(default_registry)) {}
 
 std::string StoreImpl::LayerPath(const std::string& diff_id) const {
   return layers_dir_ + "/" + HexPart(diff_id);
@@ -54,8 +57,9 @@ std::string StoreImpl::BlobPath(const std::string& digest) const {
   return images_dir_ + "/blobs/sha256/" + HexPart(digest);
 }
 
-Result<std::unique_ptr<Store>> Store::Open(const std::string& state_dir) {
-  auto store = std::make_unique<StoreImpl>(state_dir);
+Result<std::unique_ptr<Store>> Store::Open(const std::string& state_dir,
+                                           const std::string& default_registry) {
+  auto store = std::make_unique<StoreImpl>(state_dir, default_registry);
   RETURN_IF_ERROR(store->Load());
   return std::unique_ptr<Store>(std::move(store));
 }
@@ -166,9 +170,12 @@ Result<Image> StoreImpl::Resolve(const std::string& reference) {
   const std::lock_guard lock(mutex_);
   const std::string hex = reference.starts_with("sha256:") ? HexPart(reference) : reference;
   const auto named = NormalReference(reference);
+  const auto canonical = ParseReference(reference, default_registry_);
   const Entry* found = nullptr;
+  const Entry* pulled = nullptr;
   for (const auto& [digest, entry] : images_) {
     if (named && Contains(entry.image.references, *named)) return entry.image;
+    if (canonical && Contains(entry.image.references, canonical->ToString())) pulled = &entry;
     if (hex.size() < kMinDigestPrefix || !HexPart(digest).starts_with(hex)) continue;
     if (found != nullptr)
       return Error{.code = Code::kInvalidArgument,
@@ -176,6 +183,7 @@ Result<Image> StoreImpl::Resolve(const std::string& reference) {
                    .field = "image"};
     found = &entry;
   }
+  if (pulled != nullptr) return pulled->image;
   if (found != nullptr) return found->image;
   return Error{.code = Code::kNotFound,
                .what = "no image \"" + reference + "\"",

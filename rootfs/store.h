@@ -43,8 +43,10 @@ using ProgressFn = std::function<void(const Progress&)>;
 class Store {
  public:
   // Makes the directories where missing and sweeps what belongs to no image. kNoSpace, kKernel;
-  // kCorrupt when the index itself cannot be read.
-  static Result<std::unique_ptr<Store>> Open(const std::string& state_dir);
+  // kCorrupt when the index itself cannot be read. `default_registry` is the one that pulled images
+  // named without a registry come from; empty: none.
+  static Result<std::unique_ptr<Store>> Open(const std::string& state_dir,
+                                             const std::string& default_registry = {});
   virtual ~Store() = default;
 
   // Imports from an OCI image layout directory, or an OCI or docker-archive tar file (none, gzip,
@@ -55,7 +57,8 @@ class Store {
   // one stays, by its id.
   virtual Result<Image> Import(const std::string& path, const std::string& reference,
                                const ProgressFn& progress) = 0;
-  // By "name", "name:tag", "sha256:<hex>" or a unique prefix of the hex of at least 6. kNotFound.
+  // By "name", "name:tag", "sha256:<hex>" or a unique prefix of the hex of at least 6; or, when no
+  // image has that name, as ParseReference reads it with the default registry. kNotFound.
   virtual Result<Image> Resolve(const std::string& reference) = 0;
   virtual std::vector<Image> List() = 0;
   // What Open dropped because its documents or layers were gone or changed: "<id>: <why>".

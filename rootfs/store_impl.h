@@ -13,7 +13,7 @@ namespace hutch::rootfs {
 
 class StoreImpl : public Store {
  public:
-  explicit StoreImpl(const std::string& state_dir);
+  StoreImpl(const std::string& state_dir, std::string default_registry);
   // Reads the index, drops images that are damaged and sweeps what belongs to none.
   Status Load();
 
@@ -58,7 +58,7 @@ class StoreImpl : public Store {
   std::string LayerPath(const std::string& diff_id) const;
   std::string BlobPath(const std::string& digest) const;
 
-  const std::string images_dir_, layers_dir_;
+  const std::string images_dir_, layers_dir_, default_registry_;
   std::mutex mutex_;
   std::map<std::string, Entry> images_;  // by manifest digest
   std::multiset<std::string> pinned_;    // diffIDs

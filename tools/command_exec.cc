@@ -9,6 +9,7 @@
 #include "tools/interaction.h"
 #include "tools/interrupts.h"
 #include "tools/request_bodies.h"
+#include "tools/show_progress.h"
 
 namespace hutch::tools {
 namespace {
@@ -144,10 +145,15 @@ Result<int> RunShell(Context& context) {
 Result<int> RunRun(Context& context) {
   ASSIGN_OR_RETURN(const Json create, PlanCreateBody(context.options));
   ASSIGN_OR_RETURN(const Json body, PlanBody(context.options, ExecIn::kOwnSandbox));
-  const bool interactive = IsInteractive(context.options);
-  ASSIGN_OR_RETURN(const UniqueFd signals,
-                   CatchSignals(interactive ? Catch::kForTerminal : Catch::kEnds));
-  ASSIGN_OR_RETURN(const Json sandbox, context.client.Post("/v1/sandboxes", create));
+  ASSIGN_OR_RETURN(UniqueFd signals, CatchSignals(Catch::kEnds));
+  context.client.set_interrupt_fd(signals.get());  // a pull may take long
+  auto made = PostShowingProgress(context, "/v1/sandboxes", create);
+  context.client.set_interrupt_fd(-1);
+  if (!made && made.error().what == "interrupted") return 128 + NextSignal(signals.get());
+  ASSIGN_OR_RETURN(const Json sandbox, std::move(made));
+  if (IsInteractive(context.options)) {
+    ASSIGN_OR_RETURN(signals, CatchSignals(Catch::kForTerminal));
+  }
   std::string id;
   RETURN_IF_ERROR(
       oci::ObjectReader(sandbox, "").String("id", &id).Done(oci::ObjectReader::Unknown::kIgnore));

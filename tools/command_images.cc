@@ -1,4 +1,4 @@
-// image import, build, ls, inspect, rm.
+// image pull, import, build, ls, inspect, rm.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "tools/commands.h"
-#include "tools/progress.h"
+#include "tools/show_progress.h"
 
 namespace hutch::tools {
 namespace {
@@ -17,6 +17,8 @@ using Unknown = oci::ObjectReader::Unknown;
 std::string TargetOf(const std::string& reference) {
   return "/v1/images/" + EncodeSegment(reference);
 }
+
+constexpr size_t kMaxPasswordBytes = 16384;
 
 struct ImageLine {
   std::string id, created, user;
@@ -43,26 +45,34 @@ std::string ShortId(const std::string& id) {
 }
 
 Result<int> MakeImage(Context& context, const char* target, const Json& body) {
-  const bool terminal = ::isatty(STDERR_FILENO) == 1;
-  Progress progress(terminal ? ProgressStyle::kLive : ProgressStyle::kPlain,
-                    ColoursFor(STDERR_FILENO));
-  const auto say = [&](const std::string& text) {
-    if (!context.options.json) IgnoreError(WriteAll(STDERR_FILENO, text), "only decoration");
-  };
-  auto image = context.client.PostWithProgress(
-      target, body, [&](const Json& event) { say(progress.Take(event)); });
-  say(progress.Finish());
-  if (!image) return std::move(image).error();
+  ASSIGN_OR_RETURN(const Json image, PostShowingProgress(context, target, body));
   if (context.options.json) {
-    RETURN_IF_ERROR(PrintJsonText(*image));
+    RETURN_IF_ERROR(PrintJsonText(image));
     return 0;
   }
-  ASSIGN_OR_RETURN(const ImageLine line, ReadLine(*image));
+  ASSIGN_OR_RETURN(const ImageLine line, ReadLine(image));
   RETURN_IF_ERROR(Print(line.id + "\n"));
   return 0;
 }
 
 }  // namespace
+
+Result<int> RunImagePull(Context& context) {
+  const Options& options = context.options;
+  Json body = {{"reference", options.reference}};
+  if (options.plain_http) body["plain_http"] = true;
+  if (options.password_stdin != !options.username.empty())
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "--username and --password-stdin go together",
+                 .hint = "a password in an argument would be seen by every user of the host"};
+  if (options.password_stdin) {
+    ASSIGN_OR_RETURN(std::string password, ReadAll(STDIN_FILENO, kMaxPasswordBytes));
+    while (password.ends_with('\n') || password.ends_with('\r')) password.pop_back();
+    body["username"] = options.username;
+    body["password"] = std::move(password);
+  }
+  return MakeImage(context, "/v1/images/pull", body);
+}
 
 Result<int> RunImageImport(Context& context) {
   // The daemon has another working directory.

@@ -27,6 +27,7 @@ constexpr Positional kIdAndProcess[] = {
 constexpr Positional kOptionalId[] = {{"ID", &Options::id, Names::kSandboxes, false}};
 constexpr Positional kIds[] = {{"ID", &Options::ids, Names::kSandboxes, true}};
 constexpr Positional kPath[] = {{"PATH", &Options::path, Names::kFiles, true}};
+constexpr Positional kPullReference[] = {{"REFERENCE", &Options::reference, Names::kNothing, true}};
 constexpr Positional kCatalogName[] = {{"NAME", &Options::name, Names::kCatalog, true}};
 constexpr Positional kReference[] = {{"IMAGE", &Options::id, Names::kImages, true}};
 constexpr Positional kReferences[] = {{"IMAGE", &Options::ids, Names::kImages, true}};
@@ -50,6 +51,13 @@ constexpr CommandRow kFilesCommands[] = {
 // clang-format on
 
 constexpr CommandRow kImageCommands[] = {
+    {"pull",
+     "Get an image from a registry",
+     kPull,
+     kPullReference,
+     "hutch image pull debian:12-slim",
+     RunImagePull,
+     {}},
     {"import",
      "Import an OCI layout directory, or an OCI or docker-archive tar",
      kImport,
@@ -102,7 +110,7 @@ constexpr CommandRow kCommands[] = {
      kFilesCommands},
     {"rm", "Destroy sandboxes with everything in them", 0, kIds, "hutch rm box", RunRemove, {}},
     {"heartbeat", "Put off a sandbox's idle time-out", 0, kId, "hutch heartbeat box", RunHeartbeat, {}},
-    {"image", "Import, build, list and remove images", 0, {}, "hutch image ls", nullptr, kImageCommands},
+    {"image", "Pull, import, build, list and remove images", 0, {}, "hutch image ls", nullptr, kImageCommands},
     {"audit", "Show who did what to which sandbox, oldest first", kAudit, kOptionalId,
      "hutch audit box --since 1h --kind exec", RunAudit, {}},
     {"info", "Show the daemon's version, limits, pools and features", 0, {}, "hutch info --json", RunInfo, {}},

@@ -61,7 +61,8 @@ Result<int> RunFilesList(Context& context);  // command_files.cc
 Result<int> RunFilesPrint(Context& context);
 Result<int> RunFilesRemove(Context& context);
 Result<int> RunFilesMakeDirectory(Context& context);
-Result<int> RunImageImport(Context& context);  // command_images.cc
+Result<int> RunImagePull(Context& context);  // command_images.cc
+Result<int> RunImageImport(Context& context);
 Result<int> RunImageBuild(Context& context);
 Result<int> RunImageList(Context& context);
 Result<int> RunImageInspect(Context& context);

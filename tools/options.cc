@@ -11,6 +11,8 @@ constexpr OptionRow kOptions[] = {
      "The daemon's socket (or HUTCH_SOCKET; default /run/hutch/hutchd.sock)"},
     {kGlobal, "--json", &Options::json, "", "Print the daemon's JSON instead of text"},
     {kSandbox, "--name", &Options::name, "NAME", "A name, usable wherever an id is"},
+    {kSandbox, "--pull", &Options::pull, "WHEN",
+     "Get the image from its registry: missing (default), never, always"},
     {kSandbox, "--label", &Options::labels, "KEY=VALUE", "A label (repeatable)"},
     {kSandbox, "--owner", &Options::owner, "TEXT", "Whom the sandbox belongs to"},
     {kSandbox | kInSandbox, "-e,--env", &Options::env, "KEY=VALUE",
@@ -70,6 +72,10 @@ constexpr OptionRow kOptions[] = {
      "Only this kind of entry: exec, denial, sandbox_created, ..."},
     {kQuiet, "-q,--quiet", &Options::ids_only, "", "Print ids only"},
     {kImport, "--name", &Options::reference, "NAME:TAG", "The image's name in the store"},
+    {kPull, "--username", &Options::username, "NAME", "For this pull, instead of the daemon's own"},
+    {kPull, "--password-stdin", &Options::password_stdin, "",
+     "Read the password that goes with --username from standard input"},
+    {kPull, "--plain-http", &Options::plain_http, "", "Ask the registry without TLS"},
 };
 
 }  // namespace

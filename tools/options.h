@@ -16,7 +16,7 @@ struct Options {
   std::string socket;
   bool json = false;
   // create and run
-  std::string image, name, owner, workdir, user;
+  std::string image, pull, name, owner, workdir, user;
   std::vector<std::string> labels, env;
   std::string memory, cpus, pids, disk, open_files, idle, lifetime;
   bool writable = false;
@@ -44,6 +44,8 @@ struct Options {
   std::string state;
   bool ids_only = false, show_all = false;
   std::string path, reference;
+  std::string username;  // of a registry
+  bool password_stdin = false, plain_http = false;
   std::string shell;
   std::string kind;  // of the audit log
 };
@@ -67,6 +69,7 @@ enum OptionGroup : unsigned {
   kKill = 1u << 11,
   kRemoveFiles = 1u << 12,
   kMakeDirectory = 1u << 13,
+  kPull = 1u << 14,
 };
 
 struct OptionRow {

@@ -1,5 +1,7 @@
 #include "tools/progress.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace hutch::tools {
@@ -7,6 +9,7 @@ namespace {
 
 constexpr const char* kClearLine = "\r\x1b[K";
 constexpr size_t kBarWidth = 20;
+constexpr std::ptrdiff_t kMaxLinesBack = 20;
 constexpr size_t kSubjectWidth = 40;  // a line that wraps could not be overwritten
 
 std::string Bar(uint64_t done, uint64_t total) {
@@ -36,27 +39,36 @@ std::string Progress::Take(const oci::Json& event) {
   if (!reader.Done(oci::ObjectReader::Unknown::kIgnore)) return "";  // only decoration
   stage = Printable(stage);
   subject = Printable(subject);
-  const bool same = stage == stage_ && subject == subject_;
-  std::string text;
   if (style_ == ProgressStyle::kPlain) {
-    if (!same) text.append(stage).append(subject.empty() ? "" : ": ").append(subject).append("\n");
-  } else {
-    text = line_open_ && stage != stage_ ? "\n" : line_open_ ? kClearLine : "";
-    text += Paint(stage, Colour::kBold, colours_);
-    if (!subject.empty()) text.append(" ").append(Shortened(subject));
-    if (total > 0)
-      text.append(" ").append(Bar(done, total));
-    else if (done > 0)
-      text.append(" ").append(FormatSize(done));
-    line_open_ = true;
+    if (!said_.emplace(stage, subject).second) return "";
+    return stage + (subject.empty() ? "" : ": " + subject) + "\n";
   }
-  stage_ = std::move(stage);
-  subject_ = std::move(subject);
-  return text;
+  std::string text = Paint(stage, Colour::kBold, colours_);
+  if (!subject.empty()) text.append(" ").append(Shortened(subject));
+  if (total > 0)
+    text.append(" ").append(Bar(done, total));
+  else if (done > 0)
+    text.append(" ").append(FormatSize(done));
+  return LiveLine(total > 0 && !subject.empty() ? "=" + subject : stage, text);
+}
+
+// The cursor stands in the last line, before and after.
+std::string Progress::LiveLine(const std::string& key, const std::string& text) {
+  const auto line = std::find(lines_.begin(), lines_.end(), key);
+  if (line == lines_.end()) {
+    lines_.push_back(key);
+    return (lines_.size() > 1 ? "\n" : "") + text;
+  }
+  const auto below = lines_.end() - line - 1;
+  if (below == 0) return kClearLine + text;
+  if (below > kMaxLinesBack) return "";  // it may have left the screen
+  const std::string rows = std::to_string(below);
+  return "\x1b[" + rows + "A" + kClearLine + text + "\x1b[" + rows + "B";
 }
 
 std::string Progress::Finish() {
-  const bool open = std::exchange(line_open_, false);
+  const bool open = !lines_.empty();
+  lines_.clear();
   return open ? "\n" : "";
 }
 

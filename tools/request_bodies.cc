@@ -58,6 +58,7 @@ struct ValueRow {
 
 constexpr ValueRow kCreateValues[] = {
     {"IMAGE", &Options::image, "", "image", TextValue},
+    {"--pull", &Options::pull, "", "pull", TextValue},
     {"--name", &Options::name, "", "name", TextValue},
     {"--owner", &Options::owner, "", "owner", TextValue},
     {"--workdir", &Options::workdir, "", "workdir", TextValue},

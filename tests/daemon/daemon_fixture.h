@@ -138,6 +138,7 @@ class DaemonTest : public testing::Test {
   Config config_ = [this] {
     Config config;
     config.state_dir = directory_ / "state";
+    config.registries.default_registry = "";  // nothing is pulled unless a test says from where
     return config;
   }();
   FakeRuntime runtime_;
@@ -152,7 +153,11 @@ class DaemonTest : public testing::Test {
                         .mode = cgroups::Mode::kV2,
                         .host_memory_bytes = 8ull << 30,
                         .host_cpus = 2}};
-  Images images_{loop_, worker_, store_, sandboxes_, directory_.path()};
+  Pulls::Run run_pull_;  // runs on a thread of pulls_
+  Pulls pulls_{loop_, [this](const auto& request, const auto& progress, const auto& cancelled) {
+                 return run_pull_(request, progress, cancelled);
+               }};
+  Images images_{loop_, worker_, store_, sandboxes_, pulls_, config_};
   Info info_{config_, tree_, runtime_, sandboxes_, {}};
   FilesProgram files_;
   Audit audit_;

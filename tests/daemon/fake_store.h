@@ -25,8 +25,9 @@ class FakeStore final : public rootfs::Store {
     return import(progress);
   }
   Result<rootfs::Image> Resolve(const std::string& reference) override {
-    if (reference == "busybox" || reference == "busybox:latest" || reference == image.id)
-      return image;
+    if (reference == "busybox" || reference == image.id) return image;
+    for (const std::string& name : image.references)
+      if (reference == name) return image;
     return Error{.code = Code::kNotFound, .what = "no image " + reference};
   }
   std::vector<rootfs::Image> List() override { return {image}; }

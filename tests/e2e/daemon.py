@@ -60,7 +60,9 @@ class Daemon:
         self.socket = str(self.dir / "hutchd.sock")
         self.options = options
         self.config = self.dir / "hutchd.json"
-        self.config.write_text(json.dumps(config or {}))
+        # A name without a registry is not looked for outside this machine.
+        config = {"registries": {"default": ""}, **(config or {})}
+        self.config.write_text(json.dumps(config))
         self.log = self.dir / "log"
         self.process = None
 

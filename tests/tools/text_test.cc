@@ -57,6 +57,26 @@ TEST(ProgressLines, LiveStyleKeepsOneLineAStage) {
   EXPECT_EQ(progress.Finish(), "\n");
 }
 
+TEST(ProgressLines, LiveStyleKeepsALineForEachLayer) {
+  Progress progress(ProgressStyle::kLive, Colours::kOff);
+  const auto report = [&](const char* stage, const char* subject, unsigned done) {
+    return progress.Take({{"stage", stage}, {"subject", subject}, {"done", done}, {"total", 2u}});
+  };
+  EXPECT_EQ(report("download", "a", 0), "download a [                    ] 0 %");
+  EXPECT_EQ(report("download", "b", 1), "\ndownload b [==========          ] 50 %");
+  EXPECT_EQ(report("download", "a", 2),
+            "\x1b[1A\r\x1b[Kdownload a [====================] 100 %\x1b[1B");
+  EXPECT_EQ(report("unpack", "b", 2), "\r\x1b[Kunpack b [====================] 100 %");
+  EXPECT_EQ(progress.Finish(), "\n");
+}
+
+TEST(ProgressLines, PlainStyleSaysInterleavedSubjectsOnce) {
+  Progress progress(ProgressStyle::kPlain, Colours::kOff);
+  EXPECT_EQ(progress.Take({{"stage", "download"}, {"subject", "a"}}), "download: a\n");
+  EXPECT_EQ(progress.Take({{"stage", "download"}, {"subject", "b"}}), "download: b\n");
+  EXPECT_EQ(progress.Take({{"stage", "download"}, {"subject", "a"}}), "");
+}
+
 TEST(Sse, AnyCutGivesTheSameEvents) {
   const std::string stream =
       ": hello\r\nevent: progress\r\ndata: {\"a\":\r\ndata: 1}\r\n\r\nevent: result\ndata:x\n\n"
