@@ -166,6 +166,13 @@ Audit StartAudit(const Config& config) {
                 .max_bytes = config.audit_max_bytes});
 }
 
+Pulls::Run PullInto(rootfs::Store& store, const Config& config) {
+  return [&store, &config](const rootfs::PullRequest& request, const rootfs::ProgressFn& progress,
+                           const std::atomic<bool>& cancelled) {
+    return rootfs::Pull(store, config.registries, request, progress, cancelled);
+  };
+}
+
 void TellSystemd() {
   const Status notified = NotifySystemd("READY=1");
   if (!notified.has_value())
@@ -212,10 +219,7 @@ Status RunServer(const Config& config) {
   parts.audit = &audit;
   Sandboxes sandboxes(parts);
   RETURN_IF_ERROR(sandboxes.Recover());
-  Pulls pulls(loop, [&](const rootfs::PullRequest& request, const rootfs::ProgressFn& progress,
-                        const std::atomic<bool>& cancelled) {
-    return rootfs::Pull(*store, config.registries, request, progress, cancelled);
-  });
+  Pulls pulls(loop, PullInto(*store, config));
   Images images(loop, worker, *store, sandboxes, pulls, config);
   Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
   FilesProgram files;
