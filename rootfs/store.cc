@@ -11,6 +11,7 @@
 #include "oci/json.h"
 #include "rootfs/digest.h"
 #include "rootfs/limits.h"
+#include "rootfs/reference.h"
 #include "rootfs/store_impl.h"
 
 namespace hutch::rootfs {
@@ -45,7 +46,9 @@ std::vector<std::string> WithoutRepeats(const std::vector<std::string>& diff_ids
 }  // namespace
 
 StoreImpl::StoreImpl(const std::string& state_dir)
-    : images_dir_(state_dir + "/images"), layers_dir_(state_dir + "/layers") {}
+    : images_dir_(state_dir + "/images"),
+      layers_dir_(state_dir + "/layers"),
+      downloads_dir_(state_dir + "/downloads") {}
 
 std::string StoreImpl::LayerPath(const std::string& diff_id) const {
   return layers_dir_ + "/" + HexPart(diff_id);
@@ -166,9 +169,13 @@ Result<Image> StoreImpl::Resolve(const std::string& reference) {
   const std::lock_guard lock(mutex_);
   const std::string hex = reference.starts_with("sha256:") ? HexPart(reference) : reference;
   const auto named = NormalReference(reference);
+  const auto completed = ParseReference(reference, kDefaultRegistry);
   const Entry* found = nullptr;
+  const Entry* found_completed = nullptr;
   for (const auto& [digest, entry] : images_) {
     if (named && Contains(entry.image.references, *named)) return entry.image;
+    if (completed && Contains(entry.image.references, completed->ToString()))
+      found_completed = &entry;
     if (hex.size() < kMinDigestPrefix || !HexPart(digest).starts_with(hex)) continue;
     if (found != nullptr)
       return Error{.code = Code::kInvalidArgument,
@@ -176,6 +183,7 @@ Result<Image> StoreImpl::Resolve(const std::string& reference) {
                    .field = "image"};
     found = &entry;
   }
+  if (found_completed != nullptr) return found_completed->image;
   if (found != nullptr) return found->image;
   return Error{.code = Code::kNotFound,
                .what = "no image \"" + reference + "\"",
