@@ -26,6 +26,8 @@ class ChildProgram {
   ChildProgram& operator=(ChildProgram&&) = delete;
   ~ChildProgram();
 
+  // Waits at most timeout_ms for the end; false when it still runs.
+  bool WaitEnded(int timeout_ms) const { return process_.WaitEnded(timeout_ms); }
   // Its exit code, or 128 + the signal that ended it.
   Result<int> Wait();
   Status Kill() const { return process_.Signal(9); }

@@ -48,10 +48,6 @@ Result<std::string> ReadBlob(const SourceFiles& files, const oci::Descriptor& d)
   return bytes;
 }
 
-bool IsIndexType(const std::string& type) {
-  return type.ends_with(".image.index.v1+json") || type.ends_with(".manifest.list.v2+json");
-}
-
 // As annotated, normal; empty for none. A tag alone ("latest") says nothing.
 std::string NameOf(const oci::Descriptor& d) {
   for (const char* key : {kContainerdName, kRefName}) {
@@ -138,29 +134,33 @@ Status ReadLayers(const oci::Manifest& manifest, ImageSource* source) {
   return CheckImage(*source);
 }
 
-Result<ImageSource> ReadLayout(const SourceFiles& files, std::string text,
-                               const std::string& reference) {
-  ImageSource source;
-  oci::Descriptor chosen;
+struct ChosenManifest {
+  oci::Descriptor descriptor;
+  std::string name;  // as the outermost index calls it, normal; may be empty
+};
+
+Result<ChosenManifest> ChooseByName(std::string text, const std::string& reference,
+                                    const DocumentReader& read) {
+  ChosenManifest chosen;
   for (int depth = 0;; ++depth) {
     if (depth == kMaxIndexDepth) return Invalid("indexes nested too deep");
     ASSIGN_OR_RETURN(const oci::Index index, oci::ParseIndex(text));
-    ASSIGN_OR_RETURN(chosen, Choose(index, depth == 0 ? reference : ""));
-    if (source.reference.empty()) source.reference = NameOf(chosen);
-    ASSIGN_OR_RETURN(text, ReadBlob(files, chosen));
-    if (!IsIndexType(chosen.media_type)) break;
+    ASSIGN_OR_RETURN(chosen.descriptor, Choose(index, depth == 0 ? reference : ""));
+    if (chosen.name.empty()) chosen.name = NameOf(chosen.descriptor);
+    if (!IsIndexType(chosen.descriptor.media_type)) return chosen;
+    ASSIGN_OR_RETURN(text, read(chosen.descriptor, DocumentKind::kManifest));
   }
-  ASSIGN_OR_RETURN(const oci::Manifest manifest, oci::ParseManifest(text));
-  if (!manifest.media_type.empty() && !chosen.media_type.empty() &&
-      manifest.media_type != chosen.media_type)
-    return Invalid(chosen.digest + ": calls itself " + manifest.media_type + ", the index " +
-                   chosen.media_type);
-  source.manifest = std::move(text);
-  source.manifest_digest = chosen.digest;
-  source.config_digest = manifest.config.digest;
-  ASSIGN_OR_RETURN(source.config, ReadBlob(files, manifest.config));
-  ASSIGN_OR_RETURN(source.parsed_config, oci::ParseImageConfig(source.config));
-  RETURN_IF_ERROR(ReadLayers(manifest, &source));
+}
+
+Result<ImageSource> ReadLayout(const SourceFiles& files, std::string text,
+                               const std::string& reference) {
+  const DocumentReader read = [&files](const oci::Descriptor& d, DocumentKind) {
+    return ReadBlob(files, d);
+  };
+  ASSIGN_OR_RETURN(const ChosenManifest chosen, ChooseByName(std::move(text), reference, read));
+  ASSIGN_OR_RETURN(std::string manifest, read(chosen.descriptor, DocumentKind::kManifest));
+  ASSIGN_OR_RETURN(ImageSource source, ReadManifest(chosen.descriptor, std::move(manifest), read));
+  source.reference = chosen.name;
   return source;
 }
 
@@ -224,6 +224,34 @@ Result<ImageSource> ReadDockerArchive(const SourceFiles& files, const std::strin
 
 }  // namespace
 
+bool IsIndexType(const std::string& media_type) {
+  return media_type.ends_with(".image.index.v1+json") ||
+         media_type.ends_with(".manifest.list.v2+json");
+}
+
+Result<oci::Descriptor> ChooseManifest(std::string index, const std::string& reference,
+                                       const DocumentReader& read) {
+  ASSIGN_OR_RETURN(ChosenManifest chosen, ChooseByName(std::move(index), reference, read));
+  return std::move(chosen.descriptor);
+}
+
+Result<ImageSource> ReadManifest(const oci::Descriptor& descriptor, std::string manifest,
+                                 const DocumentReader& read) {
+  ImageSource source;
+  ASSIGN_OR_RETURN(const oci::Manifest parsed, oci::ParseManifest(manifest));
+  if (!parsed.media_type.empty() && !descriptor.media_type.empty() &&
+      parsed.media_type != descriptor.media_type)
+    return Invalid(descriptor.digest + ": calls itself " + parsed.media_type +
+                   ", its descriptor says " + descriptor.media_type);
+  source.manifest = std::move(manifest);
+  source.manifest_digest = descriptor.digest;
+  source.config_digest = parsed.config.digest;
+  ASSIGN_OR_RETURN(source.config, read(parsed.config, DocumentKind::kConfig));
+  ASSIGN_OR_RETURN(source.parsed_config, oci::ParseImageConfig(source.config));
+  RETURN_IF_ERROR(ReadLayers(parsed, &source));
+  return source;
+}
+
 Result<ImageSource> ReadImageSource(const SourceFiles& files, const std::string& reference) {
   // An archive of docker's may hold both: the OCI layout says more.
   auto index = files.ReadDocument("index.json");
@@ -260,18 +288,21 @@ Result<std::string> NormalReference(const std::string& text) {
   const auto good = [&](char c) {
     return alphanumeric(c) || std::string_view("._-/:").find(c) != std::string_view::npos;
   };
-  const size_t colon = text.rfind(':'), slash = text.rfind('/');
+  const size_t at = text.find('@');
+  const std::string plain = text.substr(0, at);
+  const std::string digest = at == std::string::npos ? "" : text.substr(at + 1);
+  const size_t colon = plain.rfind(':'), slash = plain.rfind('/');
   const bool tagged = colon != std::string::npos && (slash == std::string::npos || colon > slash);
   // Judged with its tag: a name that is given out must be one that is taken again.
-  const std::string name = tagged ? text : text + ":latest";
-  if (text.empty() || name.size() > kMaxReferenceBytes || !alphanumeric(text.front()) ||
-      text.back() == '/' || text.back() == ':' || !std::all_of(name.begin(), name.end(), good) ||
+  const std::string name = tagged || at != std::string::npos ? plain : plain + ":latest";
+  if (plain.empty() || name.size() > kMaxReferenceBytes || !alphanumeric(plain.front()) ||
+      plain.back() == '/' || plain.back() == ':' || !std::all_of(name.begin(), name.end(), good) ||
       name.find("..") != std::string::npos || name.find("//") != std::string::npos ||
-      name.starts_with("sha256:"))
+      name.starts_with("sha256:") || (at != std::string::npos && !HexOf(digest).has_value()))
     return Error{.code = Code::kInvalidArgument,
                  .what = "not an image name: \"" + text.substr(0, 80) + "\"",
                  .field = "reference"};
-  return name;
+  return at == std::string::npos ? name : name + "@" + digest;
 }
 
 }  // namespace hutch::rootfs

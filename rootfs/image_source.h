@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -34,12 +35,27 @@ struct ImageSource {
 // kInvalidArgument for several images and no name that tells which; kUnsupported.
 Result<ImageSource> ReadImageSource(const SourceFiles& files, const std::string& reference);
 
+// A document by its descriptor: exactly the bytes whose size and digest it names.
+enum class DocumentKind { kManifest, kConfig };  // kManifest: or an index
+using DocumentReader =
+    std::function<Result<std::string>(const oci::Descriptor& descriptor, DocumentKind kind)>;
+
+bool IsIndexType(const std::string& media_type);
+// From an index, over further ones that `read` gives, to the descriptor of this machine's manifest.
+// `reference`: as for ReadImageSource. Errors as there.
+Result<oci::Descriptor> ChooseManifest(std::string index, const std::string& reference,
+                                       const DocumentReader& read);
+// The image of a manifest (its exact bytes, verified), whose configuration `read` gives. The files
+// of its layers are "blobs/sha256/<hex>". Errors as ReadImageSource.
+Result<ImageSource> ReadManifest(const oci::Descriptor& descriptor, std::string manifest,
+                                 const DocumentReader& read);
+
 // The manifest of an image that came without one, so that it has an id: the same image gives the
 // same bytes. Every layer's digest and size must be known by then.
 std::string SyntheticManifest(const ImageSource& source);
 
-// "name:tag" with a default tag. kInvalidArgument for anything but letters, digits and ._-/: in
-// their places.
+// "name:tag" with a default tag, or "name[:tag]@sha256:<hex>". kInvalidArgument for anything but
+// letters, digits and ._-/: in their places.
 Result<std::string> NormalReference(const std::string& text);
 
 }  // namespace hutch::rootfs

@@ -36,22 +36,17 @@ Error Corrupt(const LayerJob& job, const std::string& why) {
   return LayerError(job, Error{.code = Code::kCorrupt, .what = why});
 }
 
-Result<Running> Start(const SourceFiles& files, const std::string& parent, LayerJob* job) {
-  auto input = files.OpenFile(job->layer.file);
-  if (!input)
-    return input.error().code == Code::kNotFound ? Corrupt(*job, "the image does not contain it")
-                                                 : LayerError(*job, std::move(input).error());
-  if (!job->layer.digest.empty() && input->size != job->layer.size)
-    return Corrupt(*job, "has " + std::to_string(input->size) + " bytes, not " +
+Result<Running> Start(SourceFiles::File input, const std::string& parent, LayerJob* job) {
+  if (!job->layer.digest.empty() && input.size != job->layer.size)
+    return Corrupt(*job, "has " + std::to_string(input.size) + " bytes, not " +
                              std::to_string(job->layer.size));
-  job->layer.size = input->size;
+  job->layer.size = input.size;
   ASSIGN_OR_RETURN(TemporaryDirectory directory, TemporaryDirectory::Make(parent));
   job->directory.emplace(std::move(directory));
-  const off_t begin = ::lseek(input->fd.get(), 0, SEEK_CUR);
-  ASSIGN_OR_RETURN(
-      UnpackProcess process,
-      UnpackProcess::Start({job->mode, input->fd.get(), input->size, job->directory->fs()}));
-  return Running{job, std::move(*input), begin, std::move(process)};
+  const off_t begin = ::lseek(input.fd.get(), 0, SEEK_CUR);
+  ASSIGN_OR_RETURN(UnpackProcess process, UnpackProcess::Start({job->mode, input.fd.get(),
+                                                                input.size, job->directory->fs()}));
+  return Running{job, std::move(input), begin, std::move(process)};
 }
 
 // trusted.overlay.* needs privilege in the initial user namespace, which the unpacker has not.
@@ -89,12 +84,33 @@ Status Complete(Running& running) {
   return OkStatus();
 }
 
-// Waits until one of them has something to say or kProgressMs have passed; completes what ended.
-Status Step(std::list<Running>* running, uint64_t* done_bytes) {
+// Starts those whose bytes are there, in order, as long as there is room.
+Status StartReady(LayerInputs& inputs, const std::string& parent, std::list<LayerJob*>* waiting,
+                  std::list<Running>* running) {
+  const size_t at_once = std::clamp(std::thread::hardware_concurrency(), 1u, kUnpackersAtOnce);
+  for (auto next = waiting->begin(); next != waiting->end() && running->size() < at_once;) {
+    LayerJob* const job = *next;
+    auto input = inputs.Open(job->layer);
+    if (!input)
+      return input.error().code == Code::kNotFound ? Corrupt(*job, "the image does not contain it")
+                                                   : LayerError(*job, std::move(input).error());
+    if (input->state == LayerInput::State::kPending) {
+      ++next;
+      continue;
+    }
+    next = waiting->erase(next);
+    if (input->state == LayerInput::State::kNotNeeded) continue;
+    ASSIGN_OR_RETURN(Running started, Start(std::move(input->file), parent, job));
+    running->push_back(std::move(started));
+  }
+  return OkStatus();
+}
+
+// Waits until something has to be done or kProgressMs have passed; completes what ended.
+Status Step(LayerInputs& inputs, std::list<Running>* running, uint64_t* done_bytes) {
   std::vector<struct pollfd> waits;
   for (const Running& r : *running) waits.push_back({r.process.report_fd(), POLLIN, 0});
-  if (::poll(waits.data(), waits.size(), kProgressMs) < 0 && errno != EINTR)
-    return SysError(errno, "poll");
+  RETURN_IF_ERROR(inputs.Wait(&waits, kProgressMs));
   auto r = running->begin();
   for (const struct pollfd& wait : waits) {
     const auto current = r++;
@@ -117,26 +133,49 @@ uint64_t BytesRead(const std::list<Running>& running) {
   return bytes;
 }
 
+// What the source's files say where no descriptor did (a docker-archive).
+uint64_t TotalBytes(LayerInputs& inputs, const std::vector<LayerJob>& jobs) {
+  uint64_t total = 0;
+  for (const LayerJob& job : jobs) {
+    if (!job.layer.digest.empty()) {
+      total += job.layer.size;
+      continue;
+    }
+    const auto input = inputs.Open(job.layer);
+    if (input) total += input->file.size;
+  }
+  return total;
+}
+
 }  // namespace
 
-Status RunLayerJobs(const SourceFiles& files, const std::string& parent, const std::string& subject,
-                    const ProgressFn& progress, std::vector<LayerJob>* jobs) {
-  const size_t at_once = std::clamp(std::thread::hardware_concurrency(), 1u, kUnpackersAtOnce);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(kUnpackSeconds);
-  uint64_t total = 0, done = 0;
-  for (const LayerJob& job : *jobs) {
-    const auto file = files.OpenFile(job.layer.file);
-    if (file) total += file->size;
+Result<LayerInput> FileInputs::Open(const LayerSource& layer) {
+  ASSIGN_OR_RETURN(SourceFiles::File file, files_.OpenFile(layer.file));
+  return LayerInput{LayerInput::State::kReady, std::move(file)};
+}
+
+Status FileInputs::Wait(std::vector<struct pollfd>* waits, int timeout_ms) {
+  const int ready = ::poll(waits->data(), waits->size(), timeout_ms);
+  return ready >= 0 || errno == EINTR ? OkStatus() : SysError(errno, "poll");
+}
+
+Status RunLayerJobs(const LayerRun& run, LayerInputs& inputs, std::vector<LayerJob>* jobs) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(run.seconds);
+  const uint64_t total = TotalBytes(inputs, *jobs);
+  uint64_t done = 0;
+  std::list<LayerJob*> waiting;
+  for (LayerJob& job : *jobs) {
+    inputs.Want(job.layer);
+    waiting.push_back(&job);
   }
   std::list<Running> running;  // an early return kills what runs
-  for (size_t next = 0; next < jobs->size() || !running.empty();) {
-    while (next < jobs->size() && running.size() < at_once) {
-      ASSIGN_OR_RETURN(Running started, Start(files, parent, &(*jobs)[next]));
-      running.push_back(std::move(started));
-      ++next;
-    }
-    RETURN_IF_ERROR(Step(&running, &done));
-    if (progress) progress({"unpack", subject, done + BytesRead(running), total});
+  while (!waiting.empty() || !running.empty()) {
+    RETURN_IF_ERROR(StartReady(inputs, run.parent, &waiting, &running));
+    if (waiting.empty() && running.empty()) break;
+    const bool unpacking = !running.empty();
+    RETURN_IF_ERROR(Step(inputs, &running, &done));
+    if (run.progress && unpacking)
+      run.progress({"unpack", run.subject, done + BytesRead(running), total});
     if (std::chrono::steady_clock::now() > deadline)
       return Error{.code = Code::kTooLarge, .what = "unpacking takes too long"};
   }

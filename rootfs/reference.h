@@ -22,9 +22,13 @@ struct Reference {
   std::string ToString() const;
 };
 
+// "registry.example" or "registry.example:5000": labels of letters, digits, "-" and "_", so that it
+// can stand in a path or a URL. IPv6 addresses have no form here.
+bool IsRegistryHost(std::string_view host);
+
 // kInvalidArgument says which part is wrong. Upper case in a repository, "..", empty components, a
-// tag of more than 128 bytes, a port above 65535, an over-long whole, a bare digest or an id are
-// refused.
+// tag of more than 128 bytes, a port above 65535, more than kMaxReferenceBytes before the digest, a
+// bare digest or an id are refused. What ToString() gives parses to the same again.
 Result<Reference> ParseReference(std::string_view text, const std::string& default_registry);
 
 }  // namespace hutch::rootfs

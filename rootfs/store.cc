@@ -48,6 +48,7 @@ std::vector<std::string> WithoutRepeats(const std::vector<std::string>& diff_ids
 StoreImpl::StoreImpl(const std::string& state_dir, std::string default_registry)
     : images_dir_(state_dir + "/images"),
       layers_dir_(state_dir + "/layers"),
+      downloads_dir_(state_dir + "/downloads"),
       default_registry_(std::move(default_registry)) {}
 
 std::string StoreImpl::LayerPath(const std::string& diff_id) const {

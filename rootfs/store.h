@@ -22,6 +22,9 @@
 
 namespace hutch::rootfs {
 
+struct ImageSource;
+class LayerInputs;
+
 struct Image {
   std::string id;                       // "sha256:<hex>" of the manifest
   std::vector<std::string> references;  // "python:latest"
@@ -57,6 +60,17 @@ class Store {
   // one stays, by its id.
   virtual Result<Image> Import(const std::string& path, const std::string& reference,
                                const ProgressFn& progress) = 0;
+  // What a pull needs (rootfs/registry/). Where half-downloaded layers lie; empty: nowhere.
+  virtual std::string DownloadsDirectory() const { return ""; }
+  // Whether the layer is here. Between ImportFetched's first look and its end, what is stays.
+  virtual bool HasLayer(const std::string& /*diff_id*/) { return false; }
+  // Names an image that is here by its id; the name is moved from any other. kNotFound.
+  virtual Result<Image> NameImage(const std::string& id, const std::string& reference);
+  // As Import, of an image whose documents were read and verified and whose layers `inputs` (may)
+  // still bring. Layers that are here are not asked for (reported as "exists"). Errors as Import,
+  // and those of `inputs`.
+  virtual Result<Image> ImportFetched(ImageSource source, const std::string& reference,
+                                      LayerInputs& inputs, const ProgressFn& progress);
   // By "name", "name:tag", "sha256:<hex>" or a unique prefix of the hex of at least 6; or, when no
   // image has that name, as ParseReference reads it with the default registry. kNotFound.
   virtual Result<Image> Resolve(const std::string& reference) = 0;

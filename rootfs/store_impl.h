@@ -19,6 +19,11 @@ class StoreImpl : public Store {
 
   Result<Image> Import(const std::string& path, const std::string& reference,
                        const ProgressFn& progress) override;
+  std::string DownloadsDirectory() const override { return downloads_dir_; }
+  bool HasLayer(const std::string& diff_id) override;
+  Result<Image> NameImage(const std::string& id, const std::string& reference) override;
+  Result<Image> ImportFetched(ImageSource source, const std::string& reference, LayerInputs& inputs,
+                              const ProgressFn& progress) override;
   Result<Image> Resolve(const std::string& reference) override;
   std::vector<Image> List() override;
   std::vector<std::string> Damaged() override { return damaged_; }
@@ -44,9 +49,21 @@ class StoreImpl : public Store {
     std::vector<std::string> diff_ids_;
   };
 
-  Result<Image> ImportSource(const SourceFiles& files, ImageSource source, const std::string& name,
+  enum class Known { kVerify, kSkip };  // layers that the store has
+  struct ImportRun {
+    std::string name;  // normal; empty: the source's own
+    Known known;
+    unsigned seconds;  // for all layers
+  };
+  // Leaves nothing behind when it fails.
+  Result<Image> ImportSource(const ImportRun& run, ImageSource source, LayerInputs& inputs,
                              const ProgressFn& progress);
-  // These three with mutex_ held.
+  Result<Image> ImportLayers(const ImportRun& run, ImageSource source, LayerInputs& inputs,
+                             const ProgressFn& progress);
+  // These with mutex_ held.
+  // The only image of that name, first of its names; nothing changes when the index cannot be
+  // written.
+  Result<Image> PutEntry(Entry entry, const std::string& name);
   Result<Image> Commit(const ImageSource& source, const std::string& reference,
                        std::vector<LayerJob>* jobs);
   Result<Entry> ReadEntry(const std::string& manifest_digest, const std::string& config_digest);
@@ -58,7 +75,7 @@ class StoreImpl : public Store {
   std::string LayerPath(const std::string& diff_id) const;
   std::string BlobPath(const std::string& digest) const;
 
-  const std::string images_dir_, layers_dir_, default_registry_;
+  const std::string images_dir_, layers_dir_, downloads_dir_, default_registry_;
   std::mutex mutex_;
   std::map<std::string, Entry> images_;  // by manifest digest
   std::multiset<std::string> pinned_;    // diffIDs

@@ -7,6 +7,8 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "rootfs/digest.h"
+#include "rootfs/limits.h"
+#include "rootfs/registry/limits.h"
 #include "rootfs/store_impl.h"
 
 namespace hutch::rootfs {
@@ -14,19 +16,10 @@ namespace {
 
 constexpr char kUnnamed[] = "imported:latest";
 
-// A layer that stands in the image twice is unpacked once.
-std::vector<LayerJob> PlanJobs(const ImageSource& source,
-                               const std::function<bool(const std::string&)>& is_there) {
-  std::vector<LayerJob> jobs;
-  for (const LayerSource& layer : source.layers) {
-    const bool planned = std::any_of(jobs.begin(), jobs.end(), [&](const LayerJob& job) {
-      return job.mode == UnpackMode::kLayer && job.layer.diff_id == layer.diff_id;
-    });
-    // What the store has is verified all the same: an import says that these bytes are right.
-    const bool verify = planned || is_there(layer.diff_id);
-    jobs.push_back({layer, verify ? UnpackMode::kVerify : UnpackMode::kLayer, {}, {}});
-  }
-  return jobs;
+bool IsPlanned(const std::vector<LayerJob>& jobs, const std::string& diff_id) {
+  return std::any_of(jobs.begin(), jobs.end(), [&](const LayerJob& job) {
+    return job.mode == UnpackMode::kLayer && job.layer.diff_id == diff_id;
+  });
 }
 
 // Everything of the layers in one go to the disk, before any of them gets its name.
@@ -67,7 +60,27 @@ Result<Image> StoreImpl::Import(const std::string& path, const std::string& refe
   if (progress) progress({"verify", "manifest", 0, 0});
   ASSIGN_OR_RETURN(const SourceFiles files, SourceFiles::Open(path, layers_dir_));
   ASSIGN_OR_RETURN(ImageSource source, ReadImageSource(files, name));
-  Result<Image> image = ImportSource(files, std::move(source), name, progress);
+  FileInputs inputs(files);
+  // What the store has is verified all the same: an import says that these bytes are right.
+  return ImportSource({name, Known::kVerify, kUnpackSeconds}, std::move(source), inputs, progress);
+}
+
+Result<Image> StoreImpl::ImportFetched(ImageSource source, const std::string& reference,
+                                       LayerInputs& inputs, const ProgressFn& progress) {
+  ASSIGN_OR_RETURN(std::string name, NormalReference(reference));
+  // There are no bytes to verify of a layer that is not fetched, and no need: its diffID, which the
+  // verified configuration names, was computed when it was unpacked.
+  return ImportSource({std::move(name), Known::kSkip, registry::kPullSeconds}, std::move(source),
+                      inputs, progress);
+}
+
+bool StoreImpl::HasLayer(const std::string& diff_id) {
+  return HexOf(diff_id).has_value() && PathExists(LayerPath(diff_id));
+}
+
+Result<Image> StoreImpl::ImportSource(const ImportRun& run, ImageSource source, LayerInputs& inputs,
+                                      const ProgressFn& progress) {
+  Result<Image> image = ImportLayers(run, std::move(source), inputs, progress);
   if (image) return image;
   // Layers that were renamed before something else failed belong to no image.
   std::vector<std::string> doomed;
@@ -79,22 +92,30 @@ Result<Image> StoreImpl::Import(const std::string& path, const std::string& refe
   return image;
 }
 
-Result<Image> StoreImpl::ImportSource(const SourceFiles& files, ImageSource source,
-                                      const std::string& name, const ProgressFn& progress) {
+// A layer that stands in the image twice is unpacked once.
+Result<Image> StoreImpl::ImportLayers(const ImportRun& run, ImageSource source, LayerInputs& inputs,
+                                      const ProgressFn& progress) {
   const Pins pins(*this, source.parsed_config.diff_ids);
-  std::vector<LayerJob> jobs = PlanJobs(
-      source, [this](const std::string& diff_id) { return PathExists(LayerPath(diff_id)); });
+  std::vector<LayerJob> jobs;
+  for (const LayerSource& layer : source.layers) {
+    const bool here = HasLayer(layer.diff_id);
+    if (run.known == Known::kSkip && here && progress)
+      progress({"exists", layer.digest, layer.size, layer.size});
+    const bool known = here || IsPlanned(jobs, layer.diff_id);
+    if (run.known == Known::kSkip && known) continue;
+    jobs.push_back({layer, known ? UnpackMode::kVerify : UnpackMode::kLayer, {}, {}});
+  }
   const std::string subject =
       source.manifest_digest.empty() ? source.config_digest : source.manifest_digest;
-  RETURN_IF_ERROR(RunLayerJobs(files, layers_dir_, subject, progress, &jobs));
+  RETURN_IF_ERROR(RunLayerJobs({layers_dir_, subject, progress, run.seconds}, inputs, &jobs));
   RETURN_IF_ERROR(SyncLayers(jobs));
-  for (size_t i = 0; i < jobs.size(); ++i) source.layers[i] = jobs[i].layer;
-  if (source.manifest.empty()) {
+  if (source.manifest.empty()) {  // then nothing was skipped
+    for (size_t i = 0; i < jobs.size(); ++i) source.layers[i] = jobs[i].layer;
     source.manifest = SyntheticManifest(source);
     source.manifest_digest = DigestOf(source.manifest);
   }
   const std::lock_guard lock(mutex_);
-  return Commit(source, name, &jobs);
+  return Commit(source, run.name, &jobs);
 }
 
 Result<Image> StoreImpl::Commit(const ImageSource& source, const std::string& reference,
@@ -120,6 +141,10 @@ Result<Image> StoreImpl::Commit(const ImageSource& source, const std::string& re
   RETURN_IF_ERROR(
       WriteFileAtomic(BlobPath(source.manifest_digest), source.manifest, Durability::kDisk));
   ASSIGN_OR_RETURN(Entry entry, ReadEntry(source.manifest_digest, source.config_digest));
+  return PutEntry(std::move(entry), name);
+}
+
+Result<Image> StoreImpl::PutEntry(Entry entry, const std::string& name) {
   const std::map<std::string, Entry> before = images_;
   if (const auto it = images_.find(entry.image.id); it != images_.end())
     entry.image.references = it->second.image.references;
@@ -133,6 +158,23 @@ Result<Image> StoreImpl::Commit(const ImageSource& source, const std::string& re
     return std::move(saved).error();
   }
   return entry.image;
+}
+
+Result<Image> StoreImpl::NameImage(const std::string& id, const std::string& reference) {
+  ASSIGN_OR_RETURN(const std::string name, NormalReference(reference));
+  const std::lock_guard lock(mutex_);
+  const auto it = images_.find(id);
+  if (it == images_.end()) return Error{.code = Code::kNotFound, .what = "no image " + id};
+  return PutEntry(it->second, name);
+}
+
+Result<Image> Store::NameImage(const std::string& id, const std::string&) {
+  return Error{.code = Code::kNotFound, .what = "no image " + id};
+}
+
+Result<Image> Store::ImportFetched(ImageSource, const std::string&, LayerInputs&,
+                                   const ProgressFn&) {
+  return Error{.code = Code::kUnsupported, .what = "this store takes no images from registries"};
 }
 
 }  // namespace hutch::rootfs
