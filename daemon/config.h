@@ -62,8 +62,12 @@ struct Config {
                    .exec_timeout_seconds = 3600,
                    .max_output_bytes = 16ull << 20};
 
-  rootfs::RegistryOptions registries{.certs_dir = "/etc/hutch/certs.d",
-                                     .auth_file = "/etc/hutch/auth.json"};
+  rootfs::RegistryOptions registries = [] {
+    rootfs::RegistryOptions options;
+    options.certs_dir = "/etc/hutch/certs.d";
+    options.auth_file = "/etc/hutch/auth.json";
+    return options;
+  }();
   std::vector<std::string> allowed_registries;  // hosts; empty: any
 
   uint64_t max_sandboxes = 4096;
