@@ -219,6 +219,7 @@ TEST_F(RegistryTest, ADiskThatIsFullIsNoSpace) {
   ASSERT_EQ(::mount("tmpfs", downloads.c_str(), "tmpfs", 0, "size=1m"), 0);
   EXPECT_EQ(Refused().code, Code::kNoSpace);
   EXPECT_EQ(RequestsOf(a).size(), 1u);
+  EXPECT_TRUE(Parts().empty());
   ASSERT_EQ(::umount2(downloads.c_str(), MNT_DETACH), 0);
 }
 
