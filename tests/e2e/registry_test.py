@@ -117,12 +117,12 @@ def write_platforms(busybox, directory):
 
 
 def write_large_file(path, size):
-    """Repeats itself, but not so much that it would be taken for a decompression bomb."""
+    """Repeats itself within gzip's window, but not so much that it would be taken for a decompression bomb."""
     generator = random.Random(1)
-    pattern = generator.randbytes(63 << 10)
+    pattern = generator.randbytes(15 << 10)
     with open(path, "wb") as out:
-        for _ in range(size >> 16):
-            out.write(generator.randbytes(1 << 10) + pattern)
+        for _ in range(size >> 20):
+            out.write(b"".join(generator.randbytes(1 << 10) + pattern for _ in range(64)))
 
 
 class Registry:
