@@ -258,6 +258,17 @@ TEST_F(RegistryTest, ACancelledPullEndsAndKeepsWhatCame) {
   EXPECT_EQ(Parts().size(), 1u);
 }
 
+TEST_F(RegistryTest, ALayerIsUnpackedWhileAnotherIsStillToCome) {
+  const std::string a = Tar("a"), b = Tar("b");
+  Serve({a, b});
+  options_.retries = 20;
+  Rules(R"([{"match":"blobs/)" + DigestOf(b) + R"(","status":503}])");
+  on_progress_ = [this](const Progress& report) {
+    if (report.stage == "unpack") Rules("[]");
+  };
+  Pull();
+}
+
 TEST_F(RegistryTest, OldPartsAreSwept) {
   Serve({Tar("a")});
   const std::string downloads = state_ / "state/downloads";
