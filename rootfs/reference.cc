@@ -129,6 +129,7 @@ Result<Reference> ParseReference(std::string_view text, const std::string& defau
   RETURN_IF_ERROR(TakeTag(text, &rest, &reference));
   const size_t slash = rest.find('/');
   const bool has_host = slash != std::string_view::npos && NamesAHost(rest.substr(0, slash));
+  if (!has_host && default_registry.empty()) return Invalid(text, "it names no registry");
   reference.host = has_host ? std::string(rest.substr(0, slash)) : default_registry;
   reference.repository = has_host ? rest.substr(slash + 1) : rest;
   std::transform(reference.host.begin(), reference.host.end(), reference.host.begin(),

@@ -59,6 +59,9 @@ Result<HttpReply> Get(Session& session, Endpoint& endpoint, const std::string& p
   while (true) {
     RETURN_IF_ERROR(session.CheckCancelled());
     ASSIGN_OR_RETURN(const bool answered, exchange.Step());
+    if (answered && exchange.reply().status != 200)
+      return Error{.code = Code::kUnavailable,
+                   .what = endpoint.host + ": " + session.WordsOf(exchange.reply())};
     if (answered) return exchange.reply();
     RETURN_IF_ERROR(session.loop().Wait(&none, kWaitMs));
   }

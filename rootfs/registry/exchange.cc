@@ -37,7 +37,7 @@ Error Unavailable(const std::string& what) {
 
 unsigned BackoffMs(uint64_t failures, uint32_t random) {
   const unsigned doubled = kFirstRetryMs << std::min<uint64_t>(failures, 10);
-  const unsigned most = std::min(doubled, kMaxRetryMs);
+  const unsigned most = std::min(doubled, kLongestRetryMs);
   return most - random % (most / 2 + 1);
 }
 

@@ -60,8 +60,8 @@ class Exchange {
   HttpReply reply_;
 };
 
-// How long to wait before attempt number `failures` + 1: doubled each time, up to kMaxRetryMs, less
-// up to half of it by `random`, so that not all clients come back at once.
+// How long to wait before attempt number `failures` + 1: doubled each time, up to kLongestRetryMs,
+// less up to half of it by `random`, so that not all clients come back at once.
 unsigned BackoffMs(uint64_t failures, uint32_t random);
 // Seconds of a Retry-After header, a number or a date (`now`: seconds since 1970); 0 for nothing.
 unsigned RetryAfterSeconds(const std::string& header, int64_t now);

@@ -1,6 +1,7 @@
 #include "rootfs/registry/http.h"
 
 #include <curl/curl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 
@@ -41,6 +42,11 @@ std::string SystemCas() {
   return text ? *text : "";  // no ca-certificates on this host: the extra ones are all there is
 }
 
+// libcurl's own are inherited by programs that are started meanwhile.
+curl_socket_t OpenSocket(void*, curlsocktype, struct curl_sockaddr* address) {
+  return ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
 void InitOnce() {
   static const bool ready = ::curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
   CHECK(ready);
@@ -69,6 +75,8 @@ void HttpTransfer::Prepare() {
   Set(easy_, CURLOPT_PROTOCOLS_STR, request_.url.scheme.c_str());
   Set(easy_, CURLOPT_FOLLOWLOCATION, 0L);
   Set(easy_, CURLOPT_NOSIGNAL, 1L);
+  Set(easy_, CURLOPT_QUICK_EXIT, 1L);  // one that is cancelled does not wait for a name server
+  Set(easy_, CURLOPT_OPENSOCKETFUNCTION, &OpenSocket);
   Set(easy_, CURLOPT_HTTPHEADER, list);
   Set(easy_, CURLOPT_USERAGENT, "hutch/" HUTCH_VERSION);
   Set(easy_, CURLOPT_ERRORBUFFER, curl_text_.data());

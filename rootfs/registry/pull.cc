@@ -51,7 +51,8 @@ Result<Image> PullInto(Store& store, Session& session, const ProgressFn& progres
   RETURN_IF_ERROR(CheckSizes(source));
   registry::LayerDownloads downloads(session, store, progress);
   Result<Image> image = store.ImportFetched(std::move(source), name, downloads, progress);
-  if (image) downloads.RemoveParts();
+  // On a full disk as well: it must not stay full until somebody comes back for them.
+  if (image || image.error().code == Code::kNoSpace) downloads.RemoveParts();
   return image;
 }
 

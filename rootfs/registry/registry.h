@@ -22,14 +22,15 @@ namespace hutch::rootfs {
 // What the operator says about registries.
 struct RegistryOptions {
   std::string default_registry = kDefaultRegistry;  // of a reference that names none
-  std::vector<std::string> plain_http;              // "host:port" that may be asked without TLS
-  std::map<std::string, std::vector<std::string>> mirrors;  // host -> "host[:port]" tried before it
+  std::vector<std::string> plain_http = {};         // "host:port" that may be asked without TLS
+  std::map<std::string, std::vector<std::string>> mirrors =
+      {};  // host -> "host[:port]" tried before it
   // <certs_dir>/<host[:port]>/ may hold *.crt (CAs, besides the system's), and pairs NAME.cert,
   // NAME.key (client certificates), as Docker and podman lay them out. Empty: none.
-  std::string certs_dir;
+  std::string certs_dir = {};
   // Docker's config.json: "auths", "credHelpers", "credsStore". Must not be readable by others
   // (0600) where it holds credentials. Empty: none.
-  std::string auth_file;
+  std::string auth_file = {};
   uint64_t layers_at_once = 4;  // downloads of one pull
   uint64_t retries = 5;         // of one request, with back-off; Retry-After is kept, bounded
   uint64_t stall_seconds = 30;  // without a byte, then a request is tried again
@@ -39,7 +40,7 @@ struct PullRequest {
   Reference reference;      // canonical
   bool plain_http = false;  // asked for by the client for this pull
   // For this pull only, instead of the auth file; never stored. Empty: the file's.
-  std::string username, password;
+  std::string username = {}, password = {};
 };
 
 // Progress stages: "resolve" (subject: the reference), "download" (subject: a layer's digest; done

@@ -120,6 +120,7 @@ Result<Credential> Session::CredentialFor(const Endpoint& endpoint) {
   }
   AddSecret(credential.password);
   AddSecret(credential.identity_token);
+  AddSecret(UrlEncode(credential.identity_token));
   AddSecret(Base64Encode(credential.username + ":" + credential.password));
   credentials_[endpoint.host] = credential;
   return credential;

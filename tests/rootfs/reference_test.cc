@@ -81,6 +81,8 @@ TEST(ReferenceTest, WhatIsNoReferenceIsRefusedWithTheReason) {
     EXPECT_TRUE(answer.starts_with("refused: ") && answer.find(why) != std::string::npos)
         << text << ": " << answer;
   }
+  EXPECT_NE(Canonical("python", "").find("names no registry"), std::string::npos);
+  EXPECT_EQ(Canonical("r.example/python", ""), "r.example/python:latest");
   EXPECT_EQ(ParseReference("Python", kDefaultRegistry).error().code, Code::kInvalidArgument);
 }
 

@@ -106,7 +106,7 @@ TEST_F(AuthFileTest, OthersMayNotReadIt) {
   const std::string secret = R"({"auths":{"r.example":{"username":"u","password":"s3cret"}}})";
   EXPECT_TRUE(ReadDockerConfig(Write(secret, 0600)).has_value());
   EXPECT_TRUE(ReadDockerConfig(Write(secret, 0400)).has_value());
-  for (const mode_t mode : {0640, 0604, 0660, 0644, 0666}) {
+  for (const mode_t mode : {0640u, 0604u, 0660u, 0644u, 0666u}) {
     const auto config = ReadDockerConfig(Write(secret, mode));
     ASSERT_FALSE(config.has_value()) << mode;
     EXPECT_EQ(config.error().code, Code::kForbidden);

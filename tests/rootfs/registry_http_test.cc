@@ -45,7 +45,7 @@ TEST(UrlTest, EncodesWhatIsNotPlain) {
 TEST(BackoffTest, WaitsAreDoubledUpToABoundAndNeverTheSame) {
   EXPECT_EQ(BackoffMs(0, 0), kFirstRetryMs);
   EXPECT_EQ(BackoffMs(3, 0), 8 * kFirstRetryMs);
-  EXPECT_EQ(BackoffMs(60, 0), kMaxRetryMs);
+  EXPECT_EQ(BackoffMs(60, 0), kLongestRetryMs);
   for (const uint32_t random : {1u, 77u, 4'000'000'000u}) {
     EXPECT_LE(BackoffMs(3, random), 8 * kFirstRetryMs);
     EXPECT_GE(BackoffMs(3, random), 4 * kFirstRetryMs);

@@ -141,6 +141,13 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_):
+        """Clients hang up in the middle: that is what the tests are about."""
+
+
 def decoded(authorization):
     scheme, _, value = authorization.partition(" ")
     return base64.b64decode(value).decode() if scheme == "Basic" else value
@@ -150,8 +157,7 @@ def main():
     state = State(sys.argv[1])
     ports = []
     for name in ("registry", "other"):
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.daemon_threads = True
+        server = Server(("127.0.0.1", 0), Handler)
         server.state, server.port_name = state, name
         if len(sys.argv) == 4 and name == "registry":
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

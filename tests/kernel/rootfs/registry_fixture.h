@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/text.h"
 #include "oci/json.h"
 #include "rootfs/child_program.h"
 #include "rootfs/digest.h"

@@ -219,6 +219,7 @@ TEST_F(RegistryTest, ADiskThatIsFullIsNoSpace) {
   ASSERT_EQ(::mount("tmpfs", downloads.c_str(), "tmpfs", 0, "size=1m"), 0);
   EXPECT_EQ(Refused().code, Code::kNoSpace);
   EXPECT_EQ(RequestsOf(a).size(), 1u);
+  EXPECT_TRUE(Parts().empty());
   ASSERT_EQ(::umount2(downloads.c_str(), MNT_DETACH), 0);
 }
 
@@ -255,6 +256,17 @@ TEST_F(RegistryTest, ACancelledPullEndsAndKeepsWhatCame) {
   EXPECT_EQ(error.code, Code::kUnavailable);
   EXPECT_NE(error.what.find("cancelled"), std::string::npos);
   EXPECT_EQ(Parts().size(), 1u);
+}
+
+TEST_F(RegistryTest, ALayerIsUnpackedWhileAnotherIsStillToCome) {
+  const std::string a = Tar("a"), b = Tar("b");
+  Serve({a, b});
+  options_.retries = 20;
+  Rules(R"([{"match":"blobs/)" + DigestOf(b) + R"(","status":503}])");
+  on_progress_ = [this](const Progress& report) {
+    if (report.stage == "unpack") Rules("[]");
+  };
+  Pull();
 }
 
 TEST_F(RegistryTest, OldPartsAreSwept) {
