@@ -6,6 +6,7 @@
 #include "oci/json.h"
 #include "rootfs/digest.h"
 #include "rootfs/limits.h"
+#include "rootfs/media_types.h"
 
 namespace hutch::rootfs {
 namespace {
@@ -127,10 +128,6 @@ Status ReadLayers(const oci::Manifest& manifest, ImageSource* source) {
   const std::vector<std::string>& diff_ids = source->parsed_config.diff_ids;
   for (size_t i = 0; i < manifest.layers.size(); ++i) {
     const oci::Descriptor& layer = manifest.layers[i];
-    if (layer.media_type.find("nondistributable") != std::string::npos ||
-        layer.media_type.find("foreign") != std::string::npos)
-      return Error{.code = Code::kUnsupported,
-                   .what = layer.digest + ": a layer that may not be distributed with its image"};
     ASSIGN_OR_RETURN(std::string path, BlobPath(layer.digest));
     source->layers.push_back(
         {i < diff_ids.size() ? diff_ids[i] : "", layer.digest, layer.size, std::move(path)});
@@ -151,6 +148,7 @@ Result<ImageSource> ReadLayout(const SourceFiles& files, std::string text,
     if (!IsIndexType(chosen.media_type)) break;
   }
   ASSIGN_OR_RETURN(const oci::Manifest manifest, oci::ParseManifest(text));
+  RETURN_IF_ERROR(CheckMediaTypes(manifest));
   if (!manifest.media_type.empty() && !chosen.media_type.empty() &&
       manifest.media_type != chosen.media_type)
     return Invalid(chosen.digest + ": calls itself " + manifest.media_type + ", the index " +

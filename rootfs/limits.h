@@ -24,6 +24,8 @@ inline constexpr unsigned kUnpackSeconds = 7200;          // the same on the clo
 inline constexpr uint64_t kUnpackMemoryBytes = 2ull << 30;  // address space of hutch-unpack
 inline constexpr unsigned kUnpackersAtOnce = 4;             // at once, for one import
 inline constexpr size_t kMaxReferenceBytes = 255;           // "name:tag"
+inline constexpr size_t kMaxSavedPieces = 4096;  // pieces of a file with holes, in a saved layer
+inline constexpr unsigned kOldDownloadSeconds = 3600;       // a part that nobody has written to
 inline constexpr unsigned kBootstrapSilenceSeconds = 3600;  // mmdebstrap for one catalog image
 
 // What is looked at to tell which files a command changed.

@@ -45,7 +45,9 @@ std::vector<std::string> WithoutRepeats(const std::vector<std::string>& diff_ids
 }  // namespace
 
 StoreImpl::StoreImpl(const std::string& state_dir)
-    : images_dir_(state_dir + "/images"), layers_dir_(state_dir + "/layers") {}
+    : state_dir_(state_dir),
+      images_dir_(state_dir + "/images"),
+      layers_dir_(state_dir + "/layers") {}
 
 std::string StoreImpl::LayerPath(const std::string& diff_id) const {
   return layers_dir_ + "/" + HexPart(diff_id);

@@ -25,6 +25,13 @@ class StoreImpl : public Store {
   Result<Removed> Remove(const std::string& reference,
                          const std::vector<std::string>& in_use) override;
   Result<UniqueFd> OpenLayer(const std::string& diff_id) override;
+  // store_keeping.cc
+  Result<Image> Load(int fd, const std::string& reference, const ProgressFn& progress) override;
+  Result<Image> Tag(const std::string& reference, const std::string& name) override;
+  Result<std::string> ConfigText(const std::string& image_id) override;
+  std::map<std::string, uint64_t> LayerBytes() override;
+  std::shared_ptr<const void> Hold(const Image& image) override;
+  Result<Pruned> Prune(const PruneRequest& request) override;
 
  private:
   struct Entry {
@@ -55,10 +62,15 @@ class StoreImpl : public Store {
   // removes *doomed, without the mutex. Returns what went.
   Removed CollectGarbage(std::vector<std::string>* doomed);
 
+  // store_keeping.cc, with mutex_ held.
+  void ChooseForPrune(const PruneRequest& request, Pruned* pruned) const;
+  void PlanGarbage(Pruned* pruned) const;
+  void PruneDownloads(const PruneRequest& request, Pruned* pruned) const;
+
   std::string LayerPath(const std::string& diff_id) const;
   std::string BlobPath(const std::string& digest) const;
 
-  const std::string images_dir_, layers_dir_;
+  const std::string state_dir_, images_dir_, layers_dir_;
   std::mutex mutex_;
   std::map<std::string, Entry> images_;  // by manifest digest
   std::multiset<std::string> pinned_;    // diffIDs
