@@ -26,17 +26,6 @@ Images::Images(Loop& loop, Worker& worker, rootfs::Store& store, Sandboxes& sand
       sandboxes_(sandboxes),
       state_dir_(std::move(state_dir)) {}
 
-oci::Json Images::List() const {
-  oci::Json images = oci::Json::array();
-  for (const rootfs::Image& image : store_.List()) images.push_back(ImageJson(image));
-  return {{"images", std::move(images)}};
-}
-
-Result<oci::Json> Images::Get(const std::string& reference) const {
-  ASSIGN_OR_RETURN(const rootfs::Image image, store_.Resolve(reference));
-  return ImageJson(image);
-}
-
 // From a worker to the loop: at most one report of a stage each kProgressInterval, and the first of
 // each.
 rootfs::ProgressFn Images::Throttled(Progress progress) {

@@ -1,5 +1,4 @@
-// Image requests: quick ones from the store's index on the loop's thread, slow ones on a worker
-// with progress.
+// Image requests that take their time: on a worker, with progress.
 #pragma once
 
 #include <functional>
@@ -18,9 +17,6 @@ class Images {
   // Borrows everything. Builds happen in <state_dir>/build/.
   Images(Loop& loop, Worker& worker, rootfs::Store& store, Sandboxes& sandboxes,
          std::string state_dir);
-
-  oci::Json List() const;
-  Result<oci::Json> Get(const std::string& reference) const;
 
   // Both callbacks run on the loop's thread.
   using Progress = std::function<void(const rootfs::Progress&)>;

@@ -14,6 +14,8 @@
 #include "daemon/audit.h"
 #include "daemon/files.h"
 #include "daemon/http_server.h"
+#include "daemon/image_archives.h"
+#include "daemon/image_keeping.h"
 #include "daemon/images.h"
 #include "daemon/info.h"
 #include "daemon/listener.h"
@@ -186,6 +188,18 @@ void LogStart(const Config& config, const cgroups::Tree& tree) {
        {"pools", config.pools}});
 }
 
+void RecordStart(Audit& audit, const Sandboxes& sandboxes) {
+  audit.Record({.kind = AuditKind::kDaemonStarted,
+                .detail = {{"version", HUTCH_VERSION}, {"sandboxes", sandboxes.List().size()}}});
+}
+
+Result<std::unique_ptr<rootfs::Store>> OpenStore(const std::string& state_dir) {
+  ASSIGN_OR_RETURN(std::unique_ptr<rootfs::Store> store, rootfs::Store::Open(state_dir));
+  IgnoreError(RemoveTree(state_dir + "/build"),
+              "of builds the last daemon did not finish; their next one makes its own");
+  return store;
+}
+
 }  // namespace
 
 Status RunServer(const Config& config) {
@@ -199,10 +213,7 @@ Status RunServer(const Config& config) {
   ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Runtime> runtime, StartRuntime(config, tree));
   ASSIGN_OR_RETURN(const UniqueFd signals,
                    WatchSignals());  // after the spawn server, which keeps its own
-  ASSIGN_OR_RETURN(const std::unique_ptr<rootfs::Store> store,
-                   rootfs::Store::Open(config.state_dir));
-  IgnoreError(RemoveTree(config.state_dir + "/build"),
-              "of builds the last daemon did not finish; their next one makes its own");
+  ASSIGN_OR_RETURN(const std::unique_ptr<rootfs::Store> store, OpenStore(config.state_dir));
 
   Audit audit = StartAudit(config);
   Worker worker(kWorkerThreads);  // the first threads
@@ -213,6 +224,8 @@ Status RunServer(const Config& config) {
   Sandboxes sandboxes(parts);
   RETURN_IF_ERROR(sandboxes.Recover());
   Images images(loop, worker, *store, sandboxes, config.state_dir);
+  ImageKeeping image_keeping(loop, worker, *store, sandboxes);
+  ImageArchives image_archives(loop, worker, *store, config.state_dir);
   Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
   FilesProgram files;
   Api api{.loop = loop,
@@ -222,7 +235,9 @@ Status RunServer(const Config& config) {
           .info = info,
           .files = files,
           .audit = audit,
-          .worker = walker};
+          .worker = walker,
+          .image_keeping = image_keeping,
+          .image_archives = image_archives};
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config));
   HttpServer server(
       loop, std::move(socket.fd), MakeOptions(config),
@@ -241,8 +256,7 @@ Status RunServer(const Config& config) {
   sandboxes.Start();
   server.Start();
   LogStart(config, tree);
-  audit.Record({.kind = AuditKind::kDaemonStarted,
-                .detail = {{"version", HUTCH_VERSION}, {"sandboxes", sandboxes.List().size()}}});
+  RecordStart(audit, sandboxes);
   TellSystemd();
 
   loop.Run();

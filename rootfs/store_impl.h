@@ -75,6 +75,7 @@ class StoreImpl : public Store {
   std::map<std::string, Entry> images_;  // by manifest digest
   std::multiset<std::string> pinned_;    // diffIDs
   std::vector<std::string> damaged_;
+  std::map<std::string, uint64_t> layer_bytes_;  // of layers that LayerBytes() read
 };
 
 }  // namespace hutch::rootfs

@@ -51,6 +51,11 @@ std::shared_ptr<const void> Store::Hold(const Image&) { return nullptr; }
 Result<Store::Pruned> Store::Prune(const PruneRequest&) { return Missing("prune"); }
 
 Result<Image> StoreImpl::Load(int fd, const std::string& reference, const ProgressFn& progress) {
+  struct stat st {};
+  if (::fstat(fd, &st) != 0) return SysError(errno, "stat the archive");
+  if (static_cast<uint64_t>(st.st_size) > kMaxArchiveBytes)
+    return Error{.code = Code::kTooLarge,
+                 .what = "an archive of more than " + FormatSize(kMaxArchiveBytes)};
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   auto image = Import(path, reference, progress);
   if (image) return image;
@@ -97,14 +102,14 @@ Result<std::string> StoreImpl::ConfigText(const std::string& image_id) {
 }
 
 std::map<std::string, uint64_t> StoreImpl::LayerBytes() {
-  std::set<std::string> diff_ids;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [digest, entry] : images_)
-      diff_ids.insert(entry.image.diff_ids.begin(), entry.image.diff_ids.end());
-  }
+  const std::lock_guard lock(mutex_);
   std::map<std::string, uint64_t> bytes;
-  for (const std::string& diff_id : diff_ids) bytes[diff_id] = BytesOf(LayerPath(diff_id));
+  for (const auto& [digest, entry] : images_)
+    for (const std::string& diff_id : entry.image.diff_ids) {
+      const auto known = layer_bytes_.find(diff_id);
+      bytes[diff_id] = known != layer_bytes_.end() ? known->second : BytesOf(LayerPath(diff_id));
+    }
+  layer_bytes_ = bytes;  // they never change: each is read once
   return bytes;
 }
 
@@ -115,8 +120,10 @@ std::shared_ptr<const void> StoreImpl::Hold(const Image& image) {
 void StoreImpl::ChooseForPrune(const PruneRequest& request, Pruned* pruned) const {
   for (const auto& [digest, entry] : images_) {
     if (request.which == PruneRequest::Which::kUnnamed && !entry.image.references.empty()) continue;
-    const bool used = Contains(request.in_use, digest);
-    (used ? pruned->kept : pruned->images).push_back(entry.image);
+    if (Contains(request.in_use, digest))
+      pruned->kept.push_back(entry.image);
+    else if (Contains(request.only, digest))
+      pruned->images.push_back(entry.image);
   }
 }
 

@@ -69,7 +69,12 @@ constexpr OptionRow kOptions[] = {
     {kAudit, "--kind", &Options::kind, "KIND",
      "Only this kind of entry: exec, denial, sandbox_created, ..."},
     {kQuiet, "-q,--quiet", &Options::ids_only, "", "Print ids only"},
-    {kImport, "--name", &Options::reference, "NAME:TAG", "The image's name in the store"},
+    {kImport | kLoad, "--name", &Options::reference, "NAME:TAG", "The image's name in the store"},
+    {kPrune, "-a,--all", &Options::show_all, "", "Also images with a name that no sandbox uses"},
+    {kPrune, "--dry-run", &Options::dry_run, "", "Only say what would go"},
+    {kSave, "-o,--output", &Options::output, "FILE", "Where to; - (the default) is stdout"},
+    {kSave, "--format", &Options::format, "FORMAT", "oci (the default) or docker"},
+    {kLoad, "-i,--input", &Options::input, "FILE", "Where from; - (the default) is stdin"},
 };
 
 }  // namespace

@@ -43,7 +43,8 @@ struct Options {
   std::vector<std::string> ids;  // several
   std::string state;
   bool ids_only = false, show_all = false;
-  std::string path, reference;
+  std::string path, reference, input, output, format;
+  bool dry_run = false;
   std::string shell;
   std::string kind;  // of the audit log
 };
@@ -67,6 +68,9 @@ enum OptionGroup : unsigned {
   kKill = 1u << 11,
   kRemoveFiles = 1u << 12,
   kMakeDirectory = 1u << 13,
+  kPrune = 1u << 14,
+  kSave = 1u << 15,
+  kLoad = 1u << 16,
 };
 
 struct OptionRow {
