@@ -140,10 +140,10 @@ Status ImageKeeping::Tag(const std::string& reference, const std::string& name, 
 }
 
 Status ImageKeeping::Prune(const PruneFields& fields, Done done) {
-  using Request = rootfs::Store::PruneRequest;
-  const Request request{.which = fields.all ? Request::Which::kUnused : Request::Which::kUnnamed,
-                        .mode = fields.dry_run ? Request::Mode::kDryRun : Request::Mode::kRemove,
-                        .in_use = sandboxes_.ImagesInUse()};
+  using Asked = rootfs::Store::PruneRequest;
+  const Asked request{.which = fields.all ? Asked::Which::kUnused : Asked::Which::kUnnamed,
+                      .mode = fields.dry_run ? Asked::Mode::kDryRun : Asked::Mode::kRemove,
+                      .in_use = sandboxes_.ImagesInUse()};
   // Blocked before anything is chosen: the list of those in use is a snapshot, and the worker
   // removes nothing that is not in this one.
   auto blocked = std::make_shared<std::vector<std::string>>();
@@ -159,7 +159,7 @@ Status ImageKeeping::Prune(const PruneFields& fields, Done done) {
   };
   const Status submitted =
       worker_.Submit([this, request, fields, unblock, blocked, done = std::move(done)] {
-        Request bounded = request;
+        Asked bounded = request;
         bounded.only = *blocked;
         auto pruned = std::make_shared<Result<Pruned>>(store_.Prune(bounded));
         loop_.Post([pruned, fields, unblock, done] {

@@ -88,8 +88,8 @@ class Store {
   struct PruneRequest {
     enum class Which { kUnnamed, kUnused } which = Which::kUnnamed;
     enum class Mode { kRemove, kDryRun } mode = Mode::kRemove;
-    std::vector<std::string> in_use;  // manifest ids, as for Remove
-    std::vector<std::string> only;    // ids that may be removed; others are left alone
+    std::vector<std::string> in_use = {};  // manifest ids, as for Remove
+    std::vector<std::string> only = {};    // ids that may be removed; others are left alone
   };
   struct Pruned {
     std::vector<Image> images;        // removed, or to be

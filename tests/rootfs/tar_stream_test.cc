@@ -71,7 +71,8 @@ TEST_F(TarStreamTest, AnAttributeThatATarCannotHoldIsRefused) {
 }
 
 TEST(TarStream, TheSinksErrorEndsTheWriting) {
-  TarStream tar([](std::string_view) -> Status { return Error{.code = Code::kNoSpace}; });
+  TarStream tar(
+      [](std::string_view) -> Status { return Error{.code = Code::kNoSpace, .what = "full"}; });
   const Status begun = tar.Begin({.path = "f"});
   ASSERT_FALSE(begun.has_value());
   EXPECT_EQ(begun.error().code, Code::kNoSpace);
