@@ -46,6 +46,11 @@ void HandlePullImage(Api& api, Request request, Responder responder);
 void HandleImportImage(Api& api, Request request, Responder responder);
 void HandleBuildImage(Api& api, Request request, Responder responder);
 void HandleDeleteImage(Api& api, Request request, Responder responder);
+void HandleImageHistory(Api& api, Request request, Responder responder);
+void HandleTagImage(Api& api, Request request, Responder responder);
+void HandlePruneImages(Api& api, Request request, Responder responder);
+void HandleSaveImage(Api& api, Request request, Responder responder);
+void HandleLoadImage(Api& api, Request request, Responder responder);
 
 oci::Json AuditStateJson(const Audit& audit);  // for GET /v1/info
 void HandleAudit(Api& api, Request request, Responder responder);

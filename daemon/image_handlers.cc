@@ -28,16 +28,6 @@ void RunJob(Api& api, const Request& request, const std::string& subject, Respon
 
 }  // namespace
 
-void HandleListImages(Api& api, Request, Responder responder) {
-  responder.Send(JsonReply(200, api.images.List()));
-}
-
-void HandleGetImage(Api& api, Request request, Responder responder) {
-  const Result<oci::Json> image = api.images.Get(request.parameters[0]);
-  if (!image.has_value()) return responder.Send(image.error());
-  responder.Send(JsonReply(200, *image));
-}
-
 void HandleImportImage(Api& api, Request request, Responder responder) {
   std::string path, reference;
   oci::ObjectReader reader(request.json, "");

@@ -28,17 +28,6 @@ Images::Images(Loop& loop, Worker& worker, rootfs::Store& store, Sandboxes& sand
       pulls_(pulls),
       config_(config) {}
 
-oci::Json Images::List() const {
-  oci::Json images = oci::Json::array();
-  for (const rootfs::Image& image : store_.List()) images.push_back(ImageJson(image));
-  return {{"images", std::move(images)}};
-}
-
-Result<oci::Json> Images::Get(const std::string& reference) const {
-  ASSIGN_OR_RETURN(const rootfs::Image image, store_.Resolve(reference));
-  return ImageJson(image);
-}
-
 bool Images::Has(const std::string& reference) const {
   return store_.Resolve(reference).has_value();
 }

@@ -1,5 +1,4 @@
-// Image requests: quick ones from the store's index on the loop's thread, slow ones on a worker
-// with progress.
+// Image requests that take their time: on a worker, with progress.
 #pragma once
 
 #include <functional>
@@ -20,9 +19,6 @@ class Images {
   // Borrows everything. Builds happen in <config.state_dir>/build/.
   Images(Loop& loop, Worker& worker, rootfs::Store& store, Sandboxes& sandboxes, Pulls& pulls,
          const Config& config);
-
-  oci::Json List() const;
-  Result<oci::Json> Get(const std::string& reference) const;
 
   bool Has(const std::string& reference) const;
   // The name as a registry knows it. kInvalidArgument when it is none, or names no registry where

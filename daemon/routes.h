@@ -15,6 +15,8 @@
 namespace hutch::daemon {
 
 class FilesProgram;
+class ImageArchives;
+class ImageKeeping;
 class Info;
 
 // What handlers work on; all borrowed.
@@ -27,6 +29,8 @@ struct Api {
   FilesProgram& files;
   Audit& audit;
   Worker& worker;
+  ImageKeeping& image_keeping;
+  ImageArchives& image_archives;
 };
 
 struct Route {

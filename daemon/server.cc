@@ -14,6 +14,8 @@
 #include "daemon/audit.h"
 #include "daemon/files.h"
 #include "daemon/http_server.h"
+#include "daemon/image_archives.h"
+#include "daemon/image_keeping.h"
 #include "daemon/images.h"
 #include "daemon/info.h"
 #include "daemon/listener.h"
@@ -193,6 +195,19 @@ void LogStart(const Config& config, const cgroups::Tree& tree) {
        {"pools", config.pools}});
 }
 
+void RecordStart(Audit& audit, const Sandboxes& sandboxes) {
+  audit.Record({.kind = AuditKind::kDaemonStarted,
+                .detail = {{"version", HUTCH_VERSION}, {"sandboxes", sandboxes.List().size()}}});
+}
+
+Result<std::unique_ptr<rootfs::Store>> OpenStore(const Config& config) {
+  ASSIGN_OR_RETURN(std::unique_ptr<rootfs::Store> store,
+                   rootfs::Store::Open(config.state_dir, config.registries.default_registry));
+  IgnoreError(RemoveTree(config.state_dir + "/build"),
+              "of builds the last daemon did not finish; their next one makes its own");
+  return store;
+}
+
 }  // namespace
 
 Status RunServer(const Config& config) {
@@ -206,10 +221,7 @@ Status RunServer(const Config& config) {
   ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Runtime> runtime, StartRuntime(config, tree));
   ASSIGN_OR_RETURN(const UniqueFd signals,
                    WatchSignals());  // after the spawn server, which keeps its own
-  ASSIGN_OR_RETURN(const std::unique_ptr<rootfs::Store> store,
-                   rootfs::Store::Open(config.state_dir, config.registries.default_registry));
-  IgnoreError(RemoveTree(config.state_dir + "/build"),
-              "of builds the last daemon did not finish; their next one makes its own");
+  ASSIGN_OR_RETURN(const std::unique_ptr<rootfs::Store> store, OpenStore(config));
 
   Audit audit = StartAudit(config);
   Worker worker(kWorkerThreads);  // the first threads
@@ -221,6 +233,8 @@ Status RunServer(const Config& config) {
   RETURN_IF_ERROR(sandboxes.Recover());
   Pulls pulls(loop, PullInto(*store, config));
   Images images(loop, worker, *store, sandboxes, pulls, config);
+  ImageKeeping image_keeping(loop, worker, *store, sandboxes);
+  ImageArchives image_archives(loop, worker, *store, config.state_dir);
   Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
   FilesProgram files;
   Api api{.loop = loop,
@@ -230,7 +244,9 @@ Status RunServer(const Config& config) {
           .info = info,
           .files = files,
           .audit = audit,
-          .worker = walker};
+          .worker = walker,
+          .image_keeping = image_keeping,
+          .image_archives = image_archives};
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config));
   HttpServer server(
       loop, std::move(socket.fd), MakeOptions(config),
@@ -249,8 +265,7 @@ Status RunServer(const Config& config) {
   sandboxes.Start();
   server.Start();
   LogStart(config, tree);
-  audit.Record({.kind = AuditKind::kDaemonStarted,
-                .detail = {{"version", HUTCH_VERSION}, {"sandboxes", sandboxes.List().size()}}});
+  RecordStart(audit, sandboxes);
   TellSystemd();
 
   loop.Run();

@@ -6,6 +6,7 @@
 #include "oci/json.h"
 #include "rootfs/digest.h"
 #include "rootfs/limits.h"
+#include "rootfs/media_types.h"
 
 namespace hutch::rootfs {
 namespace {
@@ -123,10 +124,6 @@ Status ReadLayers(const oci::Manifest& manifest, ImageSource* source) {
   const std::vector<std::string>& diff_ids = source->parsed_config.diff_ids;
   for (size_t i = 0; i < manifest.layers.size(); ++i) {
     const oci::Descriptor& layer = manifest.layers[i];
-    if (layer.media_type.find("nondistributable") != std::string::npos ||
-        layer.media_type.find("foreign") != std::string::npos)
-      return Error{.code = Code::kUnsupported,
-                   .what = layer.digest + ": a layer that may not be distributed with its image"};
     ASSIGN_OR_RETURN(std::string path, BlobPath(layer.digest));
     source->layers.push_back(
         {i < diff_ids.size() ? diff_ids[i] : "", layer.digest, layer.size, std::move(path)});
@@ -239,6 +236,7 @@ Result<ImageSource> ReadManifest(const oci::Descriptor& descriptor, std::string 
                                  const DocumentReader& read) {
   ImageSource source;
   ASSIGN_OR_RETURN(const oci::Manifest parsed, oci::ParseManifest(manifest));
+  RETURN_IF_ERROR(CheckMediaTypes(parsed));
   if (!parsed.media_type.empty() && !descriptor.media_type.empty() &&
       parsed.media_type != descriptor.media_type)
     return Invalid(descriptor.digest + ": calls itself " + parsed.media_type +

@@ -17,13 +17,16 @@ inline constexpr size_t kMaxXattrBytes = 65536;           // of one attribute
 inline constexpr size_t kMaxXattrsPerEntry = 64;          // kept attributes
 inline constexpr uint32_t kMaxOwnerId = 65535;            // above: 65534, as a sandbox would see it
 inline constexpr size_t kMaxArchiveFiles = 20'000;        // in the tar file of a whole image
-inline constexpr size_t kMaxDocumentBytes = 8u << 20;     // a manifest, index or configuration
-inline constexpr size_t kMaxReportBytes = 32u << 20;      // what hutch-unpack may say
-inline constexpr unsigned kUnpackCpuSeconds = 1800;       // of hutch-unpack, for one layer
-inline constexpr unsigned kUnpackSeconds = 7200;          // the same on the clock
+inline constexpr uint64_t kMaxArchiveBytes = 64ull << 30;   // of a tar that is loaded
+inline constexpr size_t kMaxDocumentBytes = 8u << 20;       // a manifest, index or configuration
+inline constexpr size_t kMaxReportBytes = 32u << 20;        // what hutch-unpack may say
+inline constexpr unsigned kUnpackCpuSeconds = 1800;         // of hutch-unpack, for one layer
+inline constexpr unsigned kUnpackSeconds = 7200;            // the same on the clock
 inline constexpr uint64_t kUnpackMemoryBytes = 2ull << 30;  // address space of hutch-unpack
 inline constexpr unsigned kUnpackersAtOnce = 4;             // at once, for one import
 inline constexpr size_t kMaxReferenceBytes = 255;           // "name:tag"
+inline constexpr size_t kMaxSavedPieces = 4096;  // pieces of a file with holes, in a saved layer
+inline constexpr unsigned kOldDownloadSeconds = 3600;       // a part that nobody has written to
 inline constexpr unsigned kBootstrapSilenceSeconds = 3600;  // mmdebstrap for one catalog image
 
 // What is looked at to tell which files a command changed.

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -64,8 +65,6 @@ class Store {
   virtual std::string DownloadsDirectory() const { return ""; }
   // Whether the layer is here. Between ImportFetched's first look and its end, what is stays.
   virtual bool HasLayer(const std::string& /*diff_id*/) { return false; }
-  // Names an image that is here by its id; the name is moved from any other. kNotFound.
-  virtual Result<Image> NameImage(const std::string& id, const std::string& reference);
   // As Import, of an image whose documents were read and verified and whose layers `inputs` (may)
   // still bring. Layers that are here are not asked for (reported as "exists"). Errors as Import,
   // and those of `inputs`.
@@ -88,6 +87,37 @@ class Store {
                                  const std::vector<std::string>& in_use) = 0;
   // O_PATH | O_DIRECTORY of an unpacked layer's fs/. kNotFound.
   virtual Result<UniqueFd> OpenLayer(const std::string& diff_id) = 0;
+
+  // As Import, of a tar that is open and belongs to nobody else. Borrows fd.
+  virtual Result<Image> Load(int fd, const std::string& reference, const ProgressFn& progress);
+  // One more name for an image; it is taken from the image that had it, which stays by its id.
+  // kNotFound, kInvalidArgument.
+  virtual Result<Image> Tag(const std::string& reference, const std::string& name);
+  // The exact bytes of its configuration. kNotFound.
+  virtual Result<std::string> ConfigText(const std::string& image_id);
+  // Bytes on disk of each layer that an image has, by diffID.
+  virtual std::map<std::string, uint64_t> LayerBytes();
+  // While it is held no layer of the image is removed, whatever becomes of the image.
+  virtual std::shared_ptr<const void> Hold(const Image& image);
+
+  struct PruneRequest {
+    enum class Which { kUnnamed, kUnused } which = Which::kUnnamed;
+    enum class Mode { kRemove, kDryRun } mode = Mode::kRemove;
+    std::vector<std::string> in_use = {};  // manifest ids, as for Remove
+    std::vector<std::string> only = {};    // ids that may be removed; others are left alone
+  };
+  struct Pruned {
+    std::vector<Image> images;        // removed, or to be
+    std::vector<Image> kept;          // would have been, but a sandbox uses them
+    std::vector<std::string> layers;  // of no image (any more)
+    std::vector<std::string> files;   // of downloads that nobody goes on with: their names
+    std::vector<std::string> failed;  // what could not be removed, and why
+    uint64_t freed_bytes = 0;
+  };
+  // Removes images without a name (kUnused: all that no sandbox uses), layers of no image, and
+  // parts of downloads that nobody has touched for kOldDownloadSeconds. kNoSpace, kKernel when the
+  // index cannot be written: then nothing was removed.
+  virtual Result<Pruned> Prune(const PruneRequest& request);
 };
 
 // The catalog: images hutch builds itself from Debian packages with mmdebstrap

@@ -21,7 +21,6 @@ class StoreImpl : public Store {
                        const ProgressFn& progress) override;
   std::string DownloadsDirectory() const override { return downloads_dir_; }
   bool HasLayer(const std::string& diff_id) override;
-  Result<Image> NameImage(const std::string& id, const std::string& reference) override;
   Result<Image> ImportFetched(ImageSource source, const std::string& reference, LayerInputs& inputs,
                               const ProgressFn& progress) override;
   Result<Image> Resolve(const std::string& reference) override;
@@ -30,6 +29,13 @@ class StoreImpl : public Store {
   Result<Removed> Remove(const std::string& reference,
                          const std::vector<std::string>& in_use) override;
   Result<UniqueFd> OpenLayer(const std::string& diff_id) override;
+  // store_keeping.cc
+  Result<Image> Load(int fd, const std::string& reference, const ProgressFn& progress) override;
+  Result<Image> Tag(const std::string& reference, const std::string& name) override;
+  Result<std::string> ConfigText(const std::string& image_id) override;
+  std::map<std::string, uint64_t> LayerBytes() override;
+  std::shared_ptr<const void> Hold(const Image& image) override;
+  Result<Pruned> Prune(const PruneRequest& request) override;
 
  private:
   struct Entry {
@@ -72,6 +78,11 @@ class StoreImpl : public Store {
   // removes *doomed, without the mutex. Returns what went.
   Removed CollectGarbage(std::vector<std::string>* doomed);
 
+  // store_keeping.cc, with mutex_ held.
+  void ChooseForPrune(const PruneRequest& request, Pruned* pruned) const;
+  void PlanGarbage(Pruned* pruned) const;
+  void PruneDownloads(const PruneRequest& request, Pruned* pruned) const;
+
   std::string LayerPath(const std::string& diff_id) const;
   std::string BlobPath(const std::string& digest) const;
 
@@ -80,6 +91,7 @@ class StoreImpl : public Store {
   std::map<std::string, Entry> images_;  // by manifest digest
   std::multiset<std::string> pinned_;    // diffIDs
   std::vector<std::string> damaged_;
+  std::map<std::string, uint64_t> layer_bytes_;  // of layers that LayerBytes() read
 };
 
 }  // namespace hutch::rootfs

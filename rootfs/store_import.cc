@@ -160,18 +160,6 @@ Result<Image> StoreImpl::PutEntry(Entry entry, const std::string& name) {
   return entry.image;
 }
 
-Result<Image> StoreImpl::NameImage(const std::string& id, const std::string& reference) {
-  ASSIGN_OR_RETURN(const std::string name, NormalReference(reference));
-  const std::lock_guard lock(mutex_);
-  const auto it = images_.find(id);
-  if (it == images_.end()) return Error{.code = Code::kNotFound, .what = "no image " + id};
-  return PutEntry(it->second, name);
-}
-
-Result<Image> Store::NameImage(const std::string& id, const std::string&) {
-  return Error{.code = Code::kNotFound, .what = "no image " + id};
-}
-
 Result<Image> Store::ImportFetched(ImageSource, const std::string&, LayerInputs&,
                                    const ProgressFn&) {
   return Error{.code = Code::kUnsupported, .what = "this store takes no images from registries"};

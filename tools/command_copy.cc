@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 
@@ -12,59 +11,15 @@
 #include "tools/commands.h"
 #include "tools/host_tree.h"
 #include "tools/interrupts.h"
+#include "tools/meter.h"
 #include "tools/places.h"
-#include "tools/progress.h"
 
 namespace hutch::tools {
 namespace {
 
 using oci::Json;
-using Clock = std::chrono::steady_clock;
 
-constexpr auto kProgressPause = std::chrono::milliseconds(100);
 constexpr const char* kAnything = "*/*";
-
-// What flows by, shown on a terminal.
-class Meter {
- public:
-  Meter(const char* stage, std::string subject, uint64_t total, const Options& options)
-      : shown_(::isatty(STDERR_FILENO) == 1 && !options.json),
-        progress_(ProgressStyle::kLive, ColoursFor(STDERR_FILENO)),
-        event_({{"stage", stage}, {"subject", std::move(subject)}, {"total", total}}) {}
-  ~Meter() {
-    if (shown_ && done_ > 0) Say(progress_.Finish());
-  }
-  void Add(size_t bytes) {
-    done_ += bytes;
-    if (!shown_ || Clock::now() < next_) return;
-    next_ = Clock::now() + kProgressPause;
-    event_["done"] = done_;
-    Say(progress_.Take(event_));
-  }
-
- private:
-  static void Say(const std::string& text) {
-    IgnoreError(WriteAll(STDERR_FILENO, text), "nowhere is left to say it");
-  }
-
-  bool shown_;
-  Progress progress_;
-  Json event_;
-  uint64_t done_ = 0;
-  Clock::time_point next_ = Clock::now() + kProgressPause;  // what is quick is not shown
-};
-
-BodySource FromFd(int fd, Meter* meter) {
-  return [fd, meter](char* bytes, size_t size) -> Result<size_t> {
-    for (;;) {
-      const ssize_t got = ::read(fd, bytes, size);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return SysError(errno, "read");
-      meter->Add(static_cast<size_t>(got));
-      return static_cast<size_t>(got);
-    }
-  };
-}
 
 std::string ArchiveTarget(const Place& place, const char* more) {
   return "/v1/sandboxes/" + EncodeSegment(place.sandbox) +

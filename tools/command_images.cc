@@ -23,7 +23,7 @@ constexpr size_t kMaxPasswordBytes = 16384;
 struct ImageLine {
   std::string id, created, user;
   std::vector<std::string> references;
-  uint64_t size_bytes = 0, layers = 0;
+  uint64_t size_bytes = 0, unique_bytes = 0, layers = 0;
 };
 
 Result<ImageLine> ReadLine(const Json& image) {
@@ -34,6 +34,7 @@ Result<ImageLine> ReadLine(const Json& image) {
                       .String("user", &line.user)
                       .Strings("references", &line.references)
                       .Uint("size_bytes", &line.size_bytes)
+                      .Uint("unique_bytes", &line.unique_bytes)
                       .Uint("layers", &line.layers)
                       .Done(Unknown::kIgnore));
   return line;
@@ -103,6 +104,7 @@ Result<int> RunImageList(Context& context) {
                {"USER"},
                {"LAYERS", Align::kRight},
                {"SIZE", Align::kRight},
+               {"ALONE", Align::kRight},
                {"CREATED"}});
   std::string ids;
   for (const Json& image : *images) {
@@ -110,7 +112,7 @@ Result<int> RunImageList(Context& context) {
     ids += line.id + "\n";
     table.Add({line.references.empty() ? "-" : Join(line.references, ", "), ShortId(line.id),
                line.user, std::to_string(line.layers), FormatSize(line.size_bytes),
-               line.created.substr(0, 10)});
+               FormatSize(line.unique_bytes), line.created.substr(0, 10)});
   }
   RETURN_IF_ERROR(Print(context.options.ids_only ? ids : table.Render(context.colours)));
   return 0;

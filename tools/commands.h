@@ -67,6 +67,11 @@ Result<int> RunImageBuild(Context& context);
 Result<int> RunImageList(Context& context);
 Result<int> RunImageInspect(Context& context);
 Result<int> RunImageRemove(Context& context);
+Result<int> RunImageTag(Context& context);  // command_image_store.cc
+Result<int> RunImageHistory(Context& context);
+Result<int> RunImagePrune(Context& context);
+Result<int> RunImageSave(Context& context);
+Result<int> RunImageLoad(Context& context);
 Result<int> RunInfo(Context& context);
 Result<int> RunAudit(Context& context);       // command_info.cc
 Result<int> RunCompletion(Context& context);  // completion.cc

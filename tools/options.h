@@ -43,7 +43,8 @@ struct Options {
   std::vector<std::string> ids;  // several
   std::string state;
   bool ids_only = false, show_all = false;
-  std::string path, reference;
+  std::string path, reference, input, output, format;
+  bool dry_run = false;
   std::string username;  // of a registry
   bool password_stdin = false, plain_http = false;
   std::string shell;
@@ -70,6 +71,9 @@ enum OptionGroup : unsigned {
   kRemoveFiles = 1u << 12,
   kMakeDirectory = 1u << 13,
   kPull = 1u << 14,
+  kPrune = 1u << 15,
+  kSave = 1u << 16,
+  kLoad = 1u << 17,
 };
 
 struct OptionRow {

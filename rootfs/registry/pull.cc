@@ -41,7 +41,7 @@ Result<Image> PullInto(Store& store, Session& session, const ProgressFn& progres
   if (is_index) {
     ASSIGN_OR_RETURN(document.descriptor, ChooseManifest(std::move(document.text), "", read));
   }
-  auto here = store.NameImage(document.descriptor.digest, name);
+  auto here = store.Tag(document.descriptor.digest, name);
   if (here || here.error().code != Code::kNotFound) return here;
   if (is_index) {
     ASSIGN_OR_RETURN(document.text, read(document.descriptor, DocumentKind::kManifest));

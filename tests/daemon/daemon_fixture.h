@@ -5,6 +5,8 @@
 
 #include "base/file.h"
 #include "daemon/files.h"
+#include "daemon/image_archives.h"
+#include "daemon/image_keeping.h"
 #include "daemon/images.h"
 #include "daemon/info.h"
 #include "daemon/routes.h"
@@ -158,6 +160,8 @@ class DaemonTest : public testing::Test {
                  return run_pull_(request, progress, cancelled);
                }};
   Images images_{loop_, worker_, store_, sandboxes_, pulls_, config_};
+  ImageKeeping image_keeping_{loop_, worker_, store_, sandboxes_};
+  ImageArchives image_archives_{loop_, worker_, store_, directory_.path()};
   Info info_{config_, tree_, runtime_, sandboxes_, {}};
   FilesProgram files_;
   Audit audit_;
@@ -168,7 +172,9 @@ class DaemonTest : public testing::Test {
            .info = info_,
            .files = files_,
            .audit = audit_,
-           .worker = worker_};
+           .worker = worker_,
+           .image_keeping = image_keeping_,
+           .image_archives = image_archives_};
 };
 
 }  // namespace hutch::daemon

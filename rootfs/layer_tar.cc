@@ -1,0 +1,225 @@
+#include "rootfs/layer_tar.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/file.h"
+#include "base/sys_raw.h"
+#include "base/text.h"
+#include "rootfs/limits.h"
+
+namespace hutch::rootfs {
+namespace {
+
+constexpr uint64_t kInside = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+constexpr std::string_view kWhiteout = ".wh.";
+constexpr char kOpaqueName[] = ".wh..wh..opq";
+constexpr char kOpaqueXattr[] = "trusted.overlay.opaque";
+constexpr std::string_view kKept = "user.";
+constexpr size_t kReadBytes = 1u << 20;
+constexpr size_t kMaxTargetBytes = 4096;
+constexpr uint64_t kMinHoleBytes = 65536;  // fewer are written as zeros
+constexpr size_t kMaxNamesBytes = 65536;   // XATTR_LIST_MAX
+
+std::string FdPath(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
+
+Error Failed(const char* verb, const std::string& path) {
+  return SysError(errno, std::string(verb) + " \"" + path + "\"");
+}
+
+class Packer {
+ public:
+  explicit Packer(const ByteSink& sink) : tar_(sink), buffer_(kReadBytes) {}
+  Status Directory(int fd, const std::string& path, size_t depth);
+  Status End() { return tar_.End(); }
+
+ private:
+  struct Entry {
+    std::string path, name;
+    struct stat st;
+  };
+  TarHeader HeaderOf(const Entry& entry, char type) const;
+  Status One(int dir_fd, const Entry& entry, size_t depth);
+  Status Marker(const std::string& path);
+  Status File(int dir_fd, const Entry& entry);
+  Status Link(int dir_fd, const Entry& entry);
+  Status Copy(int fd, const Entry& entry, uint64_t offset, uint64_t size);
+
+  TarStream tar_;
+  std::vector<char> buffer_;
+  std::map<ino_t, std::string> linked_;  // files of several links, by their first path
+};
+
+using Attributes = std::vector<std::pair<std::string, std::string>>;
+
+Result<Attributes> Xattrs(int fd, const std::string& path) {
+  char names[kMaxNamesBytes];
+  const ssize_t size = ::flistxattr(fd, names, sizeof names);
+  if (size < 0 && errno != ENOTSUP) return Failed("attributes of", path);
+  Attributes kept;
+  if (size <= 0) return kept;
+  for (const std::string& name : Split({names, static_cast<size_t>(size)}, '\0')) {
+    if (!name.starts_with(kKept)) continue;
+    std::string value(kMaxXattrBytes, '\0');
+    const ssize_t n = ::fgetxattr(fd, name.c_str(), value.data(), value.size());
+    if (n < 0) return Failed("attributes of", path);
+    value.resize(static_cast<size_t>(n));
+    kept.emplace_back(name, std::move(value));
+  }
+  std::sort(kept.begin(), kept.end());
+  return kept;
+}
+
+// Where a file has data. Nothing for one without holes worth the trouble.
+Result<std::vector<DataPiece>> Pieces(int fd, const std::string& path, uint64_t size) {
+  std::vector<DataPiece> pieces;
+  uint64_t data_bytes = 0;
+  for (off_t at = 0; static_cast<uint64_t>(at) < size;) {
+    const off_t data = ::lseek(fd, at, SEEK_DATA);
+    if (data < 0 && errno == ENXIO) break;  // a hole up to the end
+    if (data < 0) return Failed("seek in", path);
+    at = ::lseek(fd, data, SEEK_HOLE);
+    if (at < 0) return Failed("seek in", path);
+    pieces.push_back({static_cast<uint64_t>(data), static_cast<uint64_t>(at - data)});
+    data_bytes += pieces.back().size;
+    if (pieces.size() > kMaxSavedPieces) return std::vector<DataPiece>();
+  }
+  if (size - std::min(size, data_bytes) < kMinHoleBytes) return std::vector<DataPiece>();
+  // What GNU tar does, too: the last piece says where the file ends.
+  if (pieces.empty() || pieces.back().offset + pieces.back().size < size)
+    pieces.push_back({size, 0});
+  return pieces;
+}
+
+TarHeader Packer::HeaderOf(const Entry& entry, char type) const {
+  return TarHeader{.path = entry.path,
+                   .type = type,
+                   .mode = entry.st.st_mode & 07777u,
+                   .uid = entry.st.st_uid,
+                   .gid = entry.st.st_gid,
+                   .mtime = entry.st.st_mtim};
+}
+
+Status Packer::Copy(int fd, const Entry& entry, uint64_t offset, uint64_t size) {
+  while (size > 0) {
+    const ssize_t n = ::pread(fd, buffer_.data(), std::min<uint64_t>(size, buffer_.size()),
+                              static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Failed("read", entry.path);
+    if (n == 0)
+      return Error{.code = Code::kCorrupt,
+                   .what = "\"" + entry.path + "\" is cut off in the store"};
+    RETURN_IF_ERROR(tar_.Data({buffer_.data(), static_cast<size_t>(n)}));
+    offset += static_cast<uint64_t>(n);
+    size -= static_cast<uint64_t>(n);
+  }
+  return OkStatus();
+}
+
+Status Packer::File(int dir_fd, const Entry& entry) {
+  const int opened = sys::Openat2(dir_fd, entry.name.c_str(),
+                                  O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW, kInside);
+  if (opened < 0) return SysError(-opened, "open \"" + entry.path + "\"");
+  const UniqueFd fd(opened);
+  struct stat st {};
+  if (::fstat(fd.get(), &st) != 0) return Failed("stat", entry.path);
+  if (!S_ISREG(st.st_mode) || st.st_ino != entry.st.st_ino)
+    return Error{.code = Code::kCorrupt, .what = "\"" + entry.path + "\" changed in the store"};
+  TarHeader header = HeaderOf(entry, '0');
+  header.size = static_cast<uint64_t>(st.st_size);
+  ASSIGN_OR_RETURN(header.xattrs, Xattrs(fd.get(), entry.path));
+  const bool whole = static_cast<uint64_t>(st.st_blocks) * 512 >= header.size;
+  if (!whole) {
+    ASSIGN_OR_RETURN(header.pieces, Pieces(fd.get(), entry.path, header.size));
+  }
+  RETURN_IF_ERROR(tar_.Begin(header));
+  if (header.pieces.empty()) RETURN_IF_ERROR(Copy(fd.get(), entry, 0, header.size));
+  for (const DataPiece& piece : header.pieces)
+    RETURN_IF_ERROR(Copy(fd.get(), entry, piece.offset, piece.size));
+  return tar_.Pad();
+}
+
+Status Packer::Link(int dir_fd, const Entry& entry) {
+  char target[kMaxTargetBytes];
+  const ssize_t n = ::readlinkat(dir_fd, entry.name.c_str(), target, sizeof target);
+  if (n < 0) return Failed("read the link", entry.path);
+  TarHeader header = HeaderOf(entry, '2');
+  header.link.assign(target, static_cast<size_t>(n));
+  return tar_.Begin(header);
+}
+
+// An empty file that only its name means something by.
+Status Packer::Marker(const std::string& path) { return tar_.Begin(TarHeader{.path = path}); }
+
+Status Packer::One(int dir_fd, const Entry& entry, size_t depth) {
+  if (entry.name.starts_with(kWhiteout))
+    return Error{.code = Code::kUnsupported,
+                 .what = "\"" + entry.path + "\" would mean a removal in another layer"};
+  const mode_t type = entry.st.st_mode & S_IFMT;
+  if (type == S_IFCHR && entry.st.st_rdev == makedev(0, 0)) {
+    const size_t parent = entry.path.size() - entry.name.size();
+    return Marker(entry.path.substr(0, parent) + std::string(kWhiteout) + entry.name);
+  }
+  if (type == S_IFDIR) {
+    const int fd =
+        sys::Openat2(dir_fd, entry.name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW, kInside);
+    if (fd < 0) return SysError(-fd, "open \"" + entry.path + "\"");
+    return Directory(UniqueFd(fd).get(), entry.path, depth + 1);
+  }
+  if (entry.st.st_nlink > 1) {
+    const auto [first, is_new] = linked_.emplace(entry.st.st_ino, entry.path);
+    if (!is_new) {
+      TarHeader header = HeaderOf(entry, '1');
+      header.link = first->second;
+      return tar_.Begin(header);
+    }
+  }
+  if (type == S_IFREG) return File(dir_fd, entry);
+  if (type == S_IFLNK) return Link(dir_fd, entry);
+  if (type == S_IFIFO) return tar_.Begin(HeaderOf(entry, '6'));
+  return Error{.code = Code::kCorrupt,
+               .what = "\"" + entry.path + "\" is of a kind that no layer here holds"};
+}
+
+Status Packer::Directory(int fd, const std::string& path, size_t depth) {
+  if (depth > kMaxEntryDepth)
+    return Error{.code = Code::kUnsupported,
+                 .what = "\"" + path + "\" is deeper than a layer may be"};
+  Entry self{.path = path.empty() ? "." : path, .name = {}, .st = {}};
+  if (::fstat(fd, &self.st) != 0) return Failed("stat", self.path);
+  TarHeader header = HeaderOf(self, '5');
+  ASSIGN_OR_RETURN(header.xattrs, Xattrs(fd, self.path));
+  RETURN_IF_ERROR(tar_.Begin(header));
+  const std::string prefix = path.empty() ? "" : path + "/";
+  char opaque = 'n';
+  // Before what is in it, so that a reader that applies marks as they come removes nothing new.
+  if (::fgetxattr(fd, kOpaqueXattr, &opaque, 1) == 1 && opaque == 'y')
+    RETURN_IF_ERROR(Marker(prefix + kOpaqueName));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(FdPath(fd)));
+  for (const std::string& name : names) {
+    Entry entry{.path = prefix + name, .name = name, .st = {}};
+    if (::fstatat(fd, name.c_str(), &entry.st, AT_SYMLINK_NOFOLLOW) != 0)
+      return Failed("stat", entry.path);
+    RETURN_IF_ERROR(One(fd, entry, depth));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status WriteLayerTar(int layer_fd, const ByteSink& sink) {
+  const int fd = sys::Openat2(layer_fd, ".", O_RDONLY | O_DIRECTORY, kInside);
+  if (fd < 0) return SysError(-fd, "open the layer");
+  const UniqueFd root(fd);
+  Packer packer(sink);
+  RETURN_IF_ERROR(packer.Directory(root.get(), "", 0));
+  return packer.End();
+}
+
+}  // namespace hutch::rootfs

@@ -1,0 +1,215 @@
+// image tag, history, prune, save, load.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "tools/commands.h"
+#include "tools/interrupts.h"
+#include "tools/meter.h"
+
+namespace hutch::tools {
+namespace {
+
+using oci::Json;
+using Unknown = oci::ObjectReader::Unknown;
+
+constexpr size_t kShownStepChars = 60;
+constexpr size_t kShownIdChars = 12;
+
+std::string TargetOf(const std::string& reference, const char* more) {
+  return "/v1/images/" + EncodeSegment(reference) + more;
+}
+
+std::string ShortDigest(const std::string& digest) {
+  const size_t colon = digest.find(':');
+  return digest.substr(colon == std::string::npos ? 0 : colon + 1, kShownIdChars);
+}
+
+Result<std::vector<Json>> ListOf(const Json& reply, const char* name) {
+  oci::ObjectReader reader(reply, "");
+  const Json* list = reader.Member(name);
+  if (list == nullptr || !list->is_array())
+    return Error{.what = std::string("the daemon's reply has no ") + name};
+  return std::vector<Json>(list->begin(), list->end());
+}
+
+std::string NameOf(const Json& image) {
+  std::string id;
+  std::vector<std::string> references;
+  IgnoreError(oci::ObjectReader(image, "image")
+                  .String("id", &id)
+                  .Strings("references", &references)
+                  .Done(Unknown::kIgnore),
+              "then it is shown without a name");
+  return Printable(ShortDigest(id) + (references.empty() ? "" : " " + Join(references, ", ")));
+}
+
+// One line a step of a shell script is what people look for: the rest is in --json.
+std::string ShownStep(std::string step) {
+  std::replace(step.begin(), step.end(), '\n', ' ');
+  step = Printable(step);
+  if (step.size() <= kShownStepChars) return step;
+  step.resize(kShownStepChars - 3);
+  return step + "...";
+}
+
+Result<int> PrintPruned(const Context& context, const Json& reply) {
+  std::string text;
+  const bool dry_run = context.options.dry_run;
+  ASSIGN_OR_RETURN(const std::vector<Json> images, ListOf(reply, "images"));
+  for (const Json& image : images)
+    text += std::string(dry_run ? "would remove " : "removed ") + NameOf(image) + "\n";
+  ASSIGN_OR_RETURN(const std::vector<Json> kept, ListOf(reply, "kept"));
+  for (const Json& image : kept) text += "kept " + NameOf(image) + ": a sandbox uses it\n";
+  ASSIGN_OR_RETURN(const std::vector<Json> layers, ListOf(reply, "layers"));
+  ASSIGN_OR_RETURN(const std::vector<Json> downloads, ListOf(reply, "downloads"));
+  uint64_t freed = 0;
+  std::vector<std::string> failed;
+  RETURN_IF_ERROR(oci::ObjectReader(reply, "")
+                      .Uint("freed_bytes", &freed)
+                      .Strings("failed", &failed)
+                      .Done(Unknown::kIgnore));
+  text += FormatSize(freed) + (dry_run ? " would be freed: " : " freed: ") +
+          std::to_string(layers.size()) + " layers, " + std::to_string(downloads.size()) +
+          " parts of downloads\n";
+  RETURN_IF_ERROR(Print(text));
+  for (const std::string& failure : failed) Note("not removed: " + Printable(failure));
+  return failed.empty() ? 0 : kExitFailed;
+}
+
+}  // namespace
+
+Result<int> RunImageTag(Context& context) {
+  ASSIGN_OR_RETURN(const Json image,
+                   context.client.Post(TargetOf(context.options.id, "/tag"),
+                                       {{"reference", context.options.reference}}));
+  if (context.options.json) RETURN_IF_ERROR(PrintJsonText(image));
+  return 0;
+}
+
+Result<int> RunImageHistory(Context& context) {
+  ASSIGN_OR_RETURN(const Json reply, context.client.Get(TargetOf(context.options.id, "/history")));
+  if (context.options.json) {
+    RETURN_IF_ERROR(PrintJsonText(reply));
+    return 0;
+  }
+  ASSIGN_OR_RETURN(std::vector<Json> steps, ListOf(reply, "history"));
+  std::reverse(steps.begin(), steps.end());  // the latest first, as docker shows them
+  Table table({{"CREATED"}, {"LAYER"}, {"SIZE", Align::kRight}, {"STEP"}, {"COMMENT"}});
+  for (const Json& step : steps) {
+    std::string created, created_by, diff_id, comment;
+    uint64_t size = 0;
+    RETURN_IF_ERROR(oci::ObjectReader(step, "history")
+                        .String("created", &created)
+                        .String("created_by", &created_by)
+                        .String("diff_id", &diff_id)
+                        .String("comment", &comment)
+                        .Uint("size_bytes", &size)
+                        .Done(Unknown::kIgnore));
+    table.Add({Printable(created.substr(0, 10)), diff_id.empty() ? "-" : ShortDigest(diff_id),
+               FormatSize(size), ShownStep(created_by), ShownStep(comment)});
+  }
+  RETURN_IF_ERROR(Print(table.Render(context.colours)));
+  return 0;
+}
+
+Result<int> RunImagePrune(Context& context) {
+  ASSIGN_OR_RETURN(const Json reply,
+                   context.client.Post("/v1/images/prune", {{"all", context.options.show_all},
+                                                            {"dry_run", context.options.dry_run}}));
+  if (!context.options.json) return PrintPruned(context, reply);
+  RETURN_IF_ERROR(PrintJsonText(reply));
+  return 0;
+}
+
+namespace {
+
+Status Receive(Context& context, int fd, Meter* meter) {
+  const std::string format = context.options.format.empty() ? "oci" : context.options.format;
+  return context.client.Download(
+      {.target = TargetOf(context.options.id, "/archive?format=") + EncodeSegment(format),
+       .accept = "*/*"},
+      [&](std::string_view bytes) {
+        meter->Add(bytes.size());
+        return WriteAll(fd, bytes);
+      });
+}
+
+// Beside its destination until it is whole; a pipe or a device is written to as it is.
+Result<int> SaveToFile(Context& context, const std::string& path) {
+  struct stat st = {};
+  const bool in_place = ::stat(path.c_str(), &st) == 0 && !S_ISREG(st.st_mode);
+  const std::string name = in_place ? path : path + ".hutch-" + RandomBase32(8);
+  ASSIGN_OR_RETURN(const UniqueFd signals, CatchSignals(Catch::kEnds));
+  ASSIGN_OR_RETURN(const UniqueFd file,
+                   Open(name, in_place ? O_WRONLY : O_WRONLY | O_CREAT | O_EXCL, 0666));
+  Meter meter("save", context.options.id, 0, context.options);
+  context.client.set_interrupt_fd(signals.get());
+  Status written = Receive(context, file.get(), &meter);
+  if (written && !in_place && ::rename(name.c_str(), path.c_str()) != 0)
+    written = SysError(errno, "rename to " + path);
+  if (written) return 0;
+  if (!in_place) ::unlink(name.c_str());
+  if (written.error().what == "interrupted") return 128 + NextSignal(signals.get());
+  return written.error();
+}
+
+}  // namespace
+
+Result<int> RunImageSave(Context& context) {
+  const std::string& path = context.options.output;
+  if (!path.empty() && path != "-") return SaveToFile(context, path);
+  if (::isatty(STDOUT_FILENO) == 1)
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "an archive is nothing for a terminal",
+                 .hint = "give -o FILE, or send it into a pipe or a file"};
+  Meter meter("save", context.options.id, 0, context.options);
+  const Status written = Receive(context, STDOUT_FILENO, &meter);
+  if (written) return 0;
+  if (written.error().sys == EPIPE) return 128 + SIGPIPE;
+  return written.error();
+}
+
+Result<int> RunImageLoad(Context& context) {
+  const std::string& path = context.options.input;
+  const bool from_stdin = path.empty() || path == "-";
+  UniqueFd file;
+  if (!from_stdin) {
+    ASSIGN_OR_RETURN(file, Open(path, O_RDONLY));
+  } else if (::isatty(STDIN_FILENO) == 1) {
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "an archive is nothing that one types",
+                 .hint = "give -i FILE, or send it from a pipe or a file"};
+  }
+  const int fd = from_stdin ? STDIN_FILENO : file.get();
+  struct stat st = {};
+  if (::fstat(fd, &st) != 0) return SysError(errno, "stat " + path);
+  const bool known = S_ISREG(st.st_mode) && !from_stdin;
+  const auto size =
+      known ? std::optional<uint64_t>(static_cast<uint64_t>(st.st_size)) : std::nullopt;
+  std::string target = "/v1/images/load";
+  if (!context.options.reference.empty())
+    target += "?reference=" + EncodeSegment(context.options.reference);
+  Json image;
+  {
+    Meter meter("load", from_stdin ? "stdin" : path, size.value_or(0), context.options);
+    ASSIGN_OR_RETURN(image, context.client.Upload({.method = "POST", .target = target},
+                                                  FromFd(fd, &meter), size));
+  }
+  if (context.options.json) {
+    RETURN_IF_ERROR(PrintJsonText(image));
+    return 0;
+  }
+  std::string id;
+  RETURN_IF_ERROR(oci::ObjectReader(image, "image").String("id", &id).Done(Unknown::kIgnore));
+  RETURN_IF_ERROR(Print(id + "\n"));
+  return 0;
+}
+
+}  // namespace hutch::tools
