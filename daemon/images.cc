@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "daemon/limits.h"
+#include "daemon/message.h"
+#include "rootfs/catalog.h"
 
 namespace hutch::daemon {
 
@@ -18,13 +20,35 @@ oci::Json ImageJson(const rootfs::Image& image) {
           {"user", image.config.user.empty() ? "1000:1000" : image.config.user}};
 }
 
+namespace {
+
+oci::Json CatalogJson(const rootfs::Catalog& catalog, rootfs::Store& store) {
+  oci::Json entries = oci::Json::array(), refused = oci::Json::array();
+  for (const rootfs::CatalogEntry& entry : catalog.entries) {
+    const auto image = store.Resolve(entry.name + ":latest");
+    entries.push_back({{"name", entry.name},
+                       {"description", entry.description},
+                       {"suite", entry.suite},
+                       {"components", entry.components},
+                       {"packages", entry.packages},
+                       {"path", entry.path.empty() ? oci::Json() : oci::Json(entry.path)},
+                       {"image", image ? oci::Json(image->id) : oci::Json()}});
+  }
+  for (const rootfs::RefusedEntry& entry : catalog.refused)
+    refused.push_back({{"path", entry.path}, {"error", ErrorJson(entry.error)["error"]}});
+  return {{"entries", std::move(entries)}, {"refused", std::move(refused)}};
+}
+
+}  // namespace
+
 Images::Images(Loop& loop, Worker& worker, rootfs::Store& store, Sandboxes& sandboxes,
-               std::string state_dir)
+               std::string state_dir, std::string catalog_dir)
     : loop_(loop),
       worker_(worker),
       store_(store),
       sandboxes_(sandboxes),
-      state_dir_(std::move(state_dir)) {}
+      state_dir_(std::move(state_dir)),
+      catalog_dir_(std::move(catalog_dir)) {}
 
 oci::Json Images::List() const {
   oci::Json images = oci::Json::array();
@@ -35,6 +59,13 @@ oci::Json Images::List() const {
 Result<oci::Json> Images::Get(const std::string& reference) const {
   ASSIGN_OR_RETURN(const rootfs::Image image, store_.Resolve(reference));
   return ImageJson(image);
+}
+
+Status Images::ListCatalog(Worker& reader, std::function<void(oci::Json)> done) {
+  return reader.Submit([this, directory = catalog_dir_, done = std::move(done)] {
+    auto catalog = std::make_shared<rootfs::Catalog>(rootfs::LoadCatalog(directory));
+    loop_.Post([this, catalog, done] { done(CatalogJson(*catalog, store_)); });
+  });
 }
 
 // From a worker to the loop: at most one report of a stage each kProgressInterval, and the first of
@@ -76,9 +107,9 @@ Status Images::Build(const std::string& name, Progress progress, Done done) {
                          done = std::move(done)] {
     const std::string work_dir = state_dir_ + "/build/" + RandomBase32(16);
     const Status made = MakeDirectories(state_dir_ + "/build", 0700);
-    Result<rootfs::Image> image = made.has_value()
-                                      ? rootfs::BuildCatalogImage(store_, name, work_dir, report)
-                                      : Result<rootfs::Image>(made.error());
+    Result<rootfs::Image> image =
+        made.has_value() ? rootfs::BuildCatalogImage(store_, catalog_dir_, name, work_dir, report)
+                         : Result<rootfs::Image>(made.error());
     IgnoreError(RemoveTree(work_dir), "swept at the next start");
     Finish(done, std::move(image));
   });

@@ -15,12 +15,15 @@ namespace hutch::daemon {
 
 class Images {
  public:
-  // Borrows everything. Builds happen in <state_dir>/build/.
+  // Borrows everything. Builds happen in <state_dir>/build/. `catalog_dir`: the operator's entries.
   Images(Loop& loop, Worker& worker, rootfs::Store& store, Sandboxes& sandboxes,
-         std::string state_dir);
+         std::string state_dir, std::string catalog_dir);
 
   oci::Json List() const;
   Result<oci::Json> Get(const std::string& reference) const;
+  // What can be built, and which image came of it. `reader` reads the files; `done` runs on the
+  // loop's thread. kUnavailable when too much waits.
+  Status ListCatalog(Worker& reader, std::function<void(oci::Json)> done);
 
   // Both callbacks run on the loop's thread.
   using Progress = std::function<void(const rootfs::Progress&)>;
@@ -38,7 +41,7 @@ class Images {
   Worker& worker_;
   rootfs::Store& store_;
   Sandboxes& sandboxes_;
-  std::string state_dir_;
+  std::string state_dir_, catalog_dir_;
 };
 
 oci::Json ImageJson(const rootfs::Image& image);

@@ -212,7 +212,7 @@ Status RunServer(const Config& config) {
   parts.audit = &audit;
   Sandboxes sandboxes(parts);
   RETURN_IF_ERROR(sandboxes.Recover());
-  Images images(loop, worker, *store, sandboxes, config.state_dir);
+  Images images(loop, worker, *store, sandboxes, config.state_dir, config.catalog_dir);
   Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
   FilesProgram files;
   Api api{.loop = loop,

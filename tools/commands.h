@@ -63,6 +63,7 @@ Result<int> RunFilesRemove(Context& context);
 Result<int> RunFilesMakeDirectory(Context& context);
 Result<int> RunImageImport(Context& context);  // command_images.cc
 Result<int> RunImageBuild(Context& context);
+Result<int> RunImageCatalog(Context& context);
 Result<int> RunImageList(Context& context);
 Result<int> RunImageInspect(Context& context);
 Result<int> RunImageRemove(Context& context);

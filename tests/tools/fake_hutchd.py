@@ -140,6 +140,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(200, {"status": "ok"})
         elif parts == ["info"]:
             self.answer(200, {"version": "0", "catalog": ["python"], "pools": {"enabled": True, "blanks_ready": 1, "blanks_wanted": 2}})
+        elif parts == ["catalog"]:
+            entry = {"name": "python", "description": "Python 3", "suite": "bookworm", "components": ["main"], "packages": ["python3"], "path": None, "image": IMAGE["id"]}
+            own = {**entry, "name": "mine", "path": "/etc/hutch/catalog/mine.json", "image": None}
+            refused = {"path": "/etc/hutch/catalog/bad.json", "error": {"code": "invalid_argument", "message": "/etc/hutch/catalog/bad.json: \x1b[1m"}}
+            self.answer(200, {"entries": [entry, own], "refused": [refused]})
         elif parts == ["images"]:
             self.answer(200, {"images": [IMAGE]})
         elif parts[0] == "images":
