@@ -34,8 +34,10 @@ bool IsBurst(const CaseResult& result) {
 
 std::string CaseTable(const CaseResult& result, Colours colours) {
   std::vector<Column> columns = {{"ms"}};
-  for (const char* title : {"min", "p50", "p95", "p99", "mean", "x bwrap", "x plain"})
+  for (const char* title : {"min", "p50", "p95", "p99", "mean"})
     columns.push_back({title, Align::kRight});
+  if (!IsCopy(result))  // no copies of theirs to compare with
+    for (const char* title : {"x bwrap", "x plain"}) columns.push_back({title, Align::kRight});
   if (IsBurst(result)) columns.push_back({"per second", Align::kRight});
   if (IsCopy(result)) columns.push_back({"MB/s", Align::kRight});
   Table table(columns);
@@ -53,9 +55,10 @@ std::string CaseTable(const CaseResult& result, Colours colours) {
     std::vector<Cell> row = {entry.contestant};
     for (const double value : {s.min, s.p50, s.p95, s.p99, s.mean})
       row.emplace_back(Fixed(value, 2));
-    row.emplace_back(Ratio(s.p50, bwrap));
-    row.emplace_back(Ratio(s.p50, plain));
-    if (IsBurst(result) || IsCopy(result)) row.emplace_back(Fixed(entry.per_second, 0));
+    if (!IsCopy(result)) row.emplace_back(Ratio(s.p50, bwrap));
+    if (!IsCopy(result)) row.emplace_back(Ratio(s.p50, plain));
+    if (IsBurst(result)) row.emplace_back(Fixed(entry.per_second, 0));
+    if (IsCopy(result)) row.emplace_back(Fixed(entry.per_second, entry.per_second < 100 ? 1 : 0));
     table.Add(std::move(row));
   }
   return (measured ? table.Render(colours) : "") + absent;
