@@ -152,7 +152,7 @@ class DaemonTest : public testing::Test {
                         .mode = cgroups::Mode::kV2,
                         .host_memory_bytes = 8ull << 30,
                         .host_cpus = 2}};
-  Images images_{loop_, worker_, store_, sandboxes_, directory_.path()};
+  Images images_{loop_, worker_, store_, sandboxes_, directory_.path(), directory_ / "catalog"};
   Info info_{config_, tree_, runtime_, sandboxes_, {}};
   FilesProgram files_;
   Audit audit_;
