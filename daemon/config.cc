@@ -46,6 +46,7 @@ const std::vector<TextRow>& TextRows() {
       {"pools", &Config::pools, {"on", "off"}},
       {"cgroup_parent", &Config::cgroup_parent, {}},
       {"init_path", &Config::init_path, {}},
+      {"catalog_dir", &Config::catalog_dir, {}},
       {"audit", &Config::audit, {"on", "off"}},
       {"audit_content", &Config::audit_content, {"on", "off"}},
   };
@@ -209,7 +210,8 @@ Status CheckConfig(const Config& config) {
     for (const std::string& allowed : row.allowed) what += " " + allowed;
     return Invalid(what, row.key);
   }
-  for (const char* key : {"socket", "state_dir", "run_dir", "cgroup_parent", "init_path"}) {
+  for (const char* key :
+       {"socket", "state_dir", "run_dir", "cgroup_parent", "init_path", "catalog_dir"}) {
     const auto row = std::find_if(TextRows().begin(), TextRows().end(),
                                   [&](const TextRow& r) { return key == std::string(r.key); });
     const std::string& value = config.*row->member;

@@ -41,6 +41,7 @@ void HandlePutArchive(Api& api, Request request, Responder responder);
 void HandleWatchFiles(Api& api, Request request, Responder responder);
 
 void HandleListImages(Api& api, Request request, Responder responder);
+void HandleListCatalog(Api& api, Request request, Responder responder);
 void HandleGetImage(Api& api, Request request, Responder responder);
 void HandlePullImage(Api& api, Request request, Responder responder);
 void HandleImportImage(Api& api, Request request, Responder responder);

@@ -28,6 +28,13 @@ void RunJob(Api& api, const Request& request, const std::string& subject, Respon
 
 }  // namespace
 
+void HandleListCatalog(Api& api, Request, Responder responder) {
+  const auto shared = std::make_shared<Responder>(std::move(responder));
+  const Status begun = api.images.ListCatalog(
+      api.worker, [shared](const oci::Json& catalog) { shared->Send(JsonReply(200, catalog)); });
+  if (!begun.has_value()) shared->Send(begun.error());
+}
+
 void HandleImportImage(Api& api, Request request, Responder responder) {
   std::string path, reference;
   oci::ObjectReader reader(request.json, "");

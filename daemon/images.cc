@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "daemon/limits.h"
+#include "daemon/message.h"
+#include "rootfs/catalog.h"
 
 namespace hutch::daemon {
 
@@ -18,6 +20,27 @@ oci::Json ImageJson(const rootfs::Image& image) {
           {"layers", image.diff_ids.size()},
           {"user", image.config.user.empty() ? "1000:1000" : image.config.user}};
 }
+
+namespace {
+
+oci::Json CatalogJson(const rootfs::Catalog& catalog, rootfs::Store& store) {
+  oci::Json entries = oci::Json::array(), refused = oci::Json::array();
+  for (const rootfs::CatalogEntry& entry : catalog.entries) {
+    const auto image = store.Resolve(entry.name + ":latest");
+    entries.push_back({{"name", entry.name},
+                       {"description", entry.description},
+                       {"suite", entry.suite},
+                       {"components", entry.components},
+                       {"packages", entry.packages},
+                       {"path", entry.path.empty() ? oci::Json() : oci::Json(entry.path)},
+                       {"image", image ? oci::Json(image->id) : oci::Json()}});
+  }
+  for (const rootfs::RefusedEntry& entry : catalog.refused)
+    refused.push_back({{"path", entry.path}, {"error", ErrorJson(entry.error)["error"]}});
+  return {{"entries", std::move(entries)}, {"refused", std::move(refused)}};
+}
+
+}  // namespace
 
 Images::Images(Loop& loop, Worker& worker, rootfs::Store& store, Sandboxes& sandboxes, Pulls& pulls,
                const Config& config)
@@ -43,6 +66,13 @@ Result<rootfs::Reference> Images::Pullable(const std::string& text) const {
                .field = "reference"};
 }
 
+Status Images::ListCatalog(Worker& reader, std::function<void(oci::Json)> done) {
+  return reader.Submit([this, directory = config_.catalog_dir, done = std::move(done)] {
+    auto catalog = std::make_shared<rootfs::Catalog>(rootfs::LoadCatalog(directory));
+    loop_.Post([this, catalog, done] { done(CatalogJson(*catalog, store_)); });
+  });
+}
+
 void Images::Finish(Done done, Result<rootfs::Image> image) {
   loop_.Post(
       [done = std::move(done), image = std::make_shared<Result<rootfs::Image>>(std::move(image))] {
@@ -61,16 +91,17 @@ Status Images::Import(const std::string& path, const std::string& reference, Pro
 }
 
 Status Images::Build(const std::string& name, Progress progress, Done done) {
-  return worker_.Submit([this, name, report = ToLoop(loop_, std::move(progress)),
-                         done = std::move(done)] {
-    const std::string work_dir = config_.state_dir + "/build/" + RandomBase32(16);
-    const Status made = MakeDirectories(config_.state_dir + "/build", 0700);
-    Result<rootfs::Image> image = made.has_value()
-                                      ? rootfs::BuildCatalogImage(store_, name, work_dir, report)
-                                      : Result<rootfs::Image>(made.error());
-    IgnoreError(RemoveTree(work_dir), "swept at the next start");
-    Finish(done, std::move(image));
-  });
+  return worker_.Submit(
+      [this, name, report = ToLoop(loop_, std::move(progress)), done = std::move(done)] {
+        const std::string work_dir = config_.state_dir + "/build/" + RandomBase32(16);
+        const Status made = MakeDirectories(config_.state_dir + "/build", 0700);
+        Result<rootfs::Image> image =
+            made.has_value()
+                ? rootfs::BuildCatalogImage(store_, config_.catalog_dir, name, work_dir, report)
+                : Result<rootfs::Image>(made.error());
+        IgnoreError(RemoveTree(work_dir), "swept at the next start");
+        Finish(done, std::move(image));
+      });
 }
 
 Status Images::Remove(const std::string& reference, Done done) {

@@ -25,6 +25,9 @@ class Images {
   // the operator has set no default; kForbidden when its registry is not among those allowed.
   Result<rootfs::Reference> Pullable(const std::string& text) const;
   Pulls& pulls() { return pulls_; }
+  // What can be built, and which image came of it. `reader` reads the files; `done` runs on the
+  // loop's thread. kUnavailable when too much waits.
+  Status ListCatalog(Worker& reader, std::function<void(oci::Json)> done);
 
   // Both callbacks run on the loop's thread.
   using Done = std::function<void(Result<oci::Json>)>;

@@ -11,6 +11,7 @@
 #include "daemon/handlers.h"
 #include "daemon/listener.h"
 #include "daemon/openapi_text.h"
+#include "rootfs/catalog.h"
 #include "rootfs/overlay.h"
 
 namespace hutch::daemon {
@@ -125,7 +126,7 @@ oci::Json Info::ToJson() const {
            {{"host_id_start", config_.host_id_start},
             {"ranges", config_.host_id_ranges},
             {"ids_per_range", 65536}}},
-          {"catalog", rootfs::CatalogNames()},
+          {"catalog", rootfs::CatalogNames(config_.catalog_dir)},
           {"directories", {{"state", config_.state_dir}, {"run", config_.run_dir}}},
           {"socket", config_.socket}};
 }

@@ -57,6 +57,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/images/{reference}/tag", Body::kJson, "", HandleTagImage},
     {"GET", "/v1/images/{reference}", Body::kNone, "", HandleGetImage},
     {"DELETE", "/v1/images/{reference}", Body::kNone, "", HandleDeleteImage},
+    {"GET", "/v1/catalog", Body::kNone, "", HandleListCatalog},
     {"GET", "/v1/audit", Body::kNone, "sandbox,kind,since,until,limit,cursor", HandleAudit},
     {"GET", "/v1/sandboxes/{id}/audit", Body::kNone, "kind,since,until,limit,cursor",
      HandleSandboxAudit},

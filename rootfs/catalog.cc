@@ -1,242 +1,215 @@
 #include "rootfs/catalog.h"
 
-#include <poll.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <deque>
-#include <functional>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "oci/json.h"
-#include "rootfs/child_program.h"
-#include "rootfs/layout_writer.h"
 #include "rootfs/limits.h"
-#include "rootfs/store.h"
 
 namespace hutch::rootfs {
 namespace {
 
-constexpr char kSourceDateEpoch[] =
-    "1704067200";  // every file of a built image is at most this old: same packages, same digest
-constexpr char kCreated[] = "2024-01-01T00:00:00Z";
-constexpr size_t kTailLines = 12;
-constexpr char kAptSourcesDir[] = "/etc/apt/sources.list.d";
-constexpr char kAptSourcesList[] = "/etc/apt/sources.list";
-constexpr std::array<const char*, 8> kStages = {"running apt-get update",
-                                                "downloading packages",
-                                                "extracting archives",
-                                                "installing essential packages",
-                                                "installing remaining packages",
-                                                "cleaning package lists",
-                                                "creating tarball",
-                                                "done"};
+constexpr std::string_view kLowerAndDigits = "abcdefghijklmnopqrstuvwxyz0123456789";
+constexpr std::string_view kEnding = ".json";
 
-// The account every process has unless asked otherwise, the places it works in, and none of the
-// host's package sources.
-constexpr const char* kCustomize[] = {
-    "echo 'sandbox:x:1000:1000::/home/sandbox:/bin/bash' >>\"$1/etc/passwd\"",
-    "echo 'sandbox:x:1000:' >>\"$1/etc/group\"",
-    "echo 'sandbox:*:19000:0:99999:7:::' >>\"$1/etc/shadow\"",
-    "mkdir -p \"$1/home/sandbox\" \"$1/workspace\" && chown 1000:1000 \"$1/home/sandbox\" "
-    "\"$1/workspace\"",
-    "rm -rf \"$1\"/etc/apt/sources.list \"$1\"/etc/apt/sources.list.d/* "
-    "\"$1\"/etc/apt/apt.conf.d/99mmdebstrap "
-    "\"$1\"/etc/hostname \"$1\"/etc/resolv.conf \"$1\"/var/log/*.log \"$1\"/var/log/apt",
-};
-
-bool IsPackageName(const std::string& name) {
-  return name.size() >= 2 &&
-         name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789+-.") == std::string::npos &&
-         name[0] != '-';
+Error Invalid(std::string what, std::string field) {
+  return Error{.code = Code::kInvalidArgument, .what = std::move(what), .field = std::move(field)};
 }
 
-// Starts a program that people use on the command line, its output and errors in one pipe.
-struct Tool {
-  ChildProgram program;
-  UniqueFd output;
-};
-Result<Tool> StartTool(const std::vector<std::string>& args, const std::string& work_dir) {
-  ASSIGN_OR_RETURN(Pipe pipe, MakePipe());
-  ASSIGN_OR_RETURN(ChildProgram program,
-                   ChildProgram::Start(
-                       {.path = args[0],
-                        .args = args,
-                        .env = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                                "LC_ALL=C.UTF-8", "HOME=/root", "TMPDIR=" + work_dir,
-                                std::string("SOURCE_DATE_EPOCH=") + kSourceDateEpoch},
-                        .fds = {-1, pipe.write.get(), pipe.write.get()}}));
-  return Tool{std::move(program), std::move(pipe.read)};
+// Lower-case letters, digits and those of `more`, a letter or digit first and, so that apt does not
+// take "name-" as an order to remove it, no hyphen last.
+bool IsWord(std::string_view word, std::string_view more, size_t max_bytes) {
+  if (word.empty() || word.size() > max_bytes) return false;
+  const auto plain = [](char c) { return kLowerAndDigits.find(c) != std::string_view::npos; };
+  const auto good = [&](char c) { return plain(c) || more.find(c) != std::string_view::npos; };
+  return plain(word.front()) && word.back() != '-' && std::all_of(word.begin(), word.end(), good);
 }
 
-// What apt on this host is told about fetching: proxies, certificates, clocks.
-Status WriteAptOptions(const std::string& path, const std::string& work_dir) {
-  ASSIGN_OR_RETURN(Tool tool, StartTool({"apt-config", "dump", "Acquire"}, work_dir));
-  ASSIGN_OR_RETURN(const std::string dump, ReadAll(tool.output.get(), kMaxDocumentBytes));
-  ASSIGN_OR_RETURN(const int code, tool.program.Wait());
-  if (code != 0) return Error{.code = Code::kUnavailable, .what = "apt-config failed"};
-  std::string options;
-  for (const std::string& line : Split(dump, '\n'))
-    for (const char* prefix : {"Acquire::http::", "Acquire::https::", "Acquire::Check-"})
-      if (line.starts_with(prefix)) options += line + "\n";
-  return WriteFileAtomic(path, options, Durability::kMemory);
+// Parts joined by one of "._-" each, as in every reference; "sha256:latest" would read as a digest.
+bool IsEntryName(std::string_view name) {
+  if (!IsWord(name, "._-", kMaxCatalogNameBytes) || name == "sha256") return false;
+  constexpr std::string_view kJoints = "._-";
+  for (size_t i = 1; i < name.size(); ++i)
+    if (kJoints.find(name[i - 1]) != std::string_view::npos &&
+        kJoints.find(name[i]) != std::string_view::npos)
+      return false;
+  return kJoints.find(name.back()) == std::string_view::npos;
+}
+// Debian policy 5.6.1.
+bool IsPackageName(std::string_view name) {
+  return name.size() >= 2 && IsWord(name, "+-.", kMaxPackageNameBytes);
 }
 
-Result<std::vector<std::string>> HostSources() {
-  std::vector<std::string> sources;
-  if (PathExists(kAptSourcesList)) sources.emplace_back(kAptSourcesList);
-  if (const auto names = ListDirectory(kAptSourcesDir))
-    for (const std::string& name : *names)
-      if (name.ends_with(".sources") || name.ends_with(".list"))
-        sources.push_back(std::string(kAptSourcesDir) + "/" + name);
-  if (sources.empty())
-    return Error{.code = Code::kUnavailable,
-                 .what = "this host has no apt sources in /etc/apt",
-                 .hint = "catalog images are built from the host's own Debian mirror"};
-  return sources;
+bool IsUser(const std::string& user) {
+  const std::vector<std::string> ids = Split(user, ':');
+  return ids.size() <= 2 && std::all_of(ids.begin(), ids.end(), [](const std::string& id) {
+           return ParseUint(id, kMaxOwnerId).has_value();
+         });
 }
 
-void TellStage(const std::string& line, const std::string& name, const ProgressFn& progress) {
-  if (!progress || !line.starts_with("I: ")) return;
-  for (size_t i = 0; i < kStages.size(); ++i)
-    if (line.compare(3, std::string_view(kStages[i]).size(), kStages[i]) == 0)
-      progress({"bootstrap", name + ": " + kStages[i], i + 1, kStages.size()});
+bool HasNul(const std::vector<std::string>& texts) {
+  return std::any_of(texts.begin(), texts.end(),
+                     [](const std::string& text) { return text.find('\0') != std::string::npos; });
 }
 
-// Calls `take` with each line of the output as it comes.
-Status ForEachLine(int fd, const std::function<void(const std::string&)>& take) {
-  constexpr size_t kMaxLineBytes = 4096;
-  std::string line;
-  char block[4096];
-  while (true) {
-    struct pollfd wait = {fd, POLLIN, 0};
-    const int ready = ::poll(&wait, 1, static_cast<int>(kBootstrapSilenceSeconds) * 1000);
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return Error{.code = Code::kUnavailable, .what = "mmdebstrap is silent"};
-    const ssize_t n = ::read(fd, block, sizeof block);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return SysError(errno, "read");
-    if (n == 0) return OkStatus();
-    for (const char c : std::string_view(block, static_cast<size_t>(n))) {
-      if (c != '\n' && c != '\r' && line.size() < kMaxLineBytes) {
-        line += c;
-        continue;
-      }
-      if (!line.empty()) take(line);
-      line.clear();
-    }
+Status CheckNames(const CatalogEntry& entry) {
+  if (!IsWord(entry.suite, ".-", kMaxPackageNameBytes)) return Invalid("not a suite", "suite");
+  if (entry.components.empty()) return Invalid("at least one is needed", "components");
+  for (const std::string& component : entry.components)
+    if (!IsWord(component, "-", kMaxPackageNameBytes))
+      return Invalid("not a component: \"" + component + "\"", "components");
+  if (entry.packages.empty()) return Invalid("at least one is needed", "packages");
+  for (const std::string& package : entry.packages)
+    if (!IsPackageName(package))
+      return Invalid("not a package name: \"" + package + "\"", "packages");
+  return OkStatus();
+}
+
+Status CheckConfiguration(const CatalogEntry& entry) {
+  if (entry.description.empty()) return Invalid("is required", "description");
+  if (!IsUser(entry.user)) return Invalid("must be UID or UID:GID, up to 65535", "user");
+  if (entry.working_dir.empty() || entry.working_dir[0] != '/' ||
+      entry.working_dir.find('\0') != std::string::npos)
+    return Invalid("must be an absolute path", "working_dir");
+  for (const std::string& variable : entry.env)
+    if (variable.find('=') == std::string::npos || variable[0] == '=')
+      return Invalid("must be NAME=VALUE", "env");
+  if (HasNul(entry.env)) return Invalid("holds a zero byte", "env");
+  if (HasNul(entry.cmd)) return Invalid("holds a zero byte", "cmd");
+  return OkStatus();
+}
+
+// Building runs what is in the packages as root on this host: only root may choose them.
+Result<std::string> ReadTrusted(const std::string& path) {
+  ASSIGN_OR_RETURN(const UniqueFd file,
+                   Open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));  // no FIFO waits
+  struct stat about {};
+  if (::fstat(file.get(), &about) != 0) return SysError(errno, path);
+  if (!S_ISREG(about.st_mode))
+    return Error{.code = Code::kNotAFile, .what = path + " is not a regular file"};
+  if ((about.st_uid != 0 && about.st_uid != ::geteuid()) || (about.st_mode & 0022) != 0)
+    return Error{.code = Code::kForbidden,
+                 .what = path + " may be written by others than root",
+                 .hint = "chown root FILE; chmod go-w FILE"};
+  return ReadAll(file.get(), kMaxCatalogFileBytes);
+}
+
+Status CheckDirectory(const std::string& directory) {
+  ASSIGN_OR_RETURN(const UniqueFd opened, Open(directory, O_RDONLY | O_DIRECTORY));
+  struct stat about {};
+  if (::fstat(opened.get(), &about) != 0) return SysError(errno, directory);
+  if ((about.st_uid != 0 && about.st_uid != ::geteuid()) || (about.st_mode & 0022) != 0)
+    return Error{.code = Code::kForbidden,
+                 .what = directory + " may be written by others than root",
+                 .hint = "chown root DIRECTORY; chmod go-w DIRECTORY"};
+  return OkStatus();
+}
+
+bool IsBuiltIn(std::string_view name) {
+  const auto& texts = CatalogTexts();
+  return std::any_of(texts.begin(), texts.end(),
+                     [&](const CatalogText& text) { return text.name == name; });
+}
+
+// Names of files that end in ".json", without it; empty when there is no such directory.
+std::vector<std::string> FileNames(const std::string& directory) {
+  std::vector<std::string> names;
+  if (const auto files = ListDirectory(directory))
+    for (const std::string& file : *files)
+      if (file.ends_with(kEnding)) names.push_back(file.substr(0, file.size() - kEnding.size()));
+  if (names.size() > kMaxCatalogFiles) names.resize(kMaxCatalogFiles);
+  return names;
+}
+
+Result<CatalogEntry> ReadEntry(const std::string& path, const std::string& name) {
+  if (!IsEntryName(name)) return Invalid(path + ": its name cannot be an image's", "name");
+  if (IsBuiltIn(name))
+    return Error{.code = Code::kExists,
+                 .what = path + ": \"" + name + "\" is built in and cannot be replaced",
+                 .field = "name"};
+  ASSIGN_OR_RETURN(const std::string text, ReadTrusted(path));
+  Result<CatalogEntry> entry = ParseCatalogEntry(name, text);
+  if (!entry) {
+    Error error = std::move(entry).error();
+    error.what = path + ": " + error.what;
+    return error;
   }
-}
-
-Status RunMmdebstrap(const CatalogEntry& entry, const std::vector<std::string>& args,
-                     const std::string& work_dir, const ProgressFn& progress) {
-  auto tool = StartTool(args, work_dir);
-  if (!tool && tool.error().code == Code::kNotFound)
-    return Error{.code = Code::kUnavailable,
-                 .what = "mmdebstrap is not installed",
-                 .hint = "apt-get install mmdebstrap"};
-  if (!tool) return std::move(tool).error();
-  std::deque<std::string> tail;
-  RETURN_IF_ERROR(ForEachLine(tool->output.get(), [&](const std::string& line) {
-    tail.emplace_back(line);
-    if (tail.size() > kTailLines) tail.pop_front();
-    TellStage(line, entry.name, progress);
-  }));
-  ASSIGN_OR_RETURN(const int code, tool->program.Wait());
-  if (code == 0) return OkStatus();
-  return Error{.code = Code::kUnavailable,
-               .what = "mmdebstrap failed: " + Join({tail.begin(), tail.end()}, " | "),
-               .hint = "does apt-get update work on this host?"};
+  entry->path = path;
+  return entry;
 }
 
 }  // namespace
 
-std::vector<std::string> CatalogNames() {
-  std::vector<std::string> names;
-  for (const CatalogText& text : CatalogTexts()) names.emplace_back(text.name);
-  return names;
-}
-
 Result<CatalogEntry> ParseCatalogEntry(std::string_view name, std::string_view json) {
-  ASSIGN_OR_RETURN(const oci::Json document, oci::ParseJson(json));
-  CatalogEntry entry{.name = std::string(name),
-                     .description = {},
-                     .suite = {},
-                     .user = {},
-                     .working_dir = {},
-                     .packages = {},
-                     .env = {},
-                     .cmd = {}};
+  ASSIGN_OR_RETURN(const oci::Json document,
+                   oci::ParseJson(json, {.max_bytes = kMaxCatalogFileBytes, .max_depth = 4}));
+  CatalogEntry entry;
+  entry.name = name;
   RETURN_IF_ERROR(oci::ObjectReader(document, "")
-                      .String("description", &entry.description)
+                      .String("description", &entry.description, kMaxCatalogDescriptionBytes)
                       .String("suite", &entry.suite)
-                      .Strings("packages", &entry.packages)
-                      .Strings("env", &entry.env)
-                      .Strings("cmd", &entry.cmd)
+                      .Strings("components", &entry.components, kMaxCatalogComponents)
+                      .Strings("packages", &entry.packages, kMaxCatalogPackages)
+                      .Strings("env", &entry.env, kMaxCatalogWords)
+                      .Strings("cmd", &entry.cmd, kMaxCatalogWords)
                       .String("user", &entry.user)
-                      .String("working_dir", &entry.working_dir)
+                      .String("working_dir", &entry.working_dir, kMaxEntryPathBytes)
                       .Done(oci::ObjectReader::Unknown::kRefuse));
-  for (const std::string& package : entry.packages)
-    if (!IsPackageName(package))
-      return Error{.code = Code::kInvalidArgument,
-                   .what = "not a package name: \"" + package + "\"",
-                   .field = "packages"};
-  if (!IsPackageName(entry.suite))
-    return Error{.code = Code::kInvalidArgument, .what = "suite is missing", .field = "suite"};
+  RETURN_IF_ERROR(CheckNames(entry));
+  RETURN_IF_ERROR(CheckConfiguration(entry));
   return entry;
 }
 
-std::vector<std::string> MmdebstrapArgs(const CatalogEntry& entry, const std::string& target,
-                                        const std::vector<std::string>& sources,
-                                        const std::string& apt_options) {
-  std::vector<std::string> args = {"mmdebstrap",
-                                   "--mode=root",
-                                   "--variant=apt",
-                                   "--format=tar",
-                                   "--include=" + Join(entry.packages, ","),
-                                   "--aptopt=" + apt_options,
-                                   "--aptopt=APT::Install-Recommends \"false\"",
-                                   "--dpkgopt=force-unsafe-io",  // the image is synced once
-                                   "--dpkgopt=path-exclude=/usr/share/man/*",
-                                   "--dpkgopt=path-exclude=/usr/share/doc/*",
-                                   "--dpkgopt=path-include=/usr/share/doc/*/copyright",
-                                   "--dpkgopt=path-exclude=/usr/share/locale/*"};
-  for (const char* hook : kCustomize) args.push_back(std::string("--customize-hook=") + hook);
-  args.push_back(entry.suite);
-  args.push_back(target);
-  args.insert(args.end(), sources.begin(), sources.end());
-  return args;
+Catalog LoadCatalog(const std::string& directory) {
+  Catalog catalog;
+  for (const CatalogText& text : CatalogTexts()) {
+    auto entry = ParseCatalogEntry(text.name, text.json);
+    CHECK(entry.has_value());
+    catalog.entries.push_back(*std::move(entry));
+  }
+  if (!PathExists(directory)) return catalog;
+  if (const Status trusted = CheckDirectory(directory); !trusted) {
+    catalog.refused.push_back({directory, trusted.error()});
+    return catalog;
+  }
+  for (const std::string& name : FileNames(directory)) {
+    const std::string path = directory + "/" + name + std::string(kEnding);
+    auto entry = ReadEntry(path, name);
+    if (entry)
+      catalog.entries.push_back(*std::move(entry));
+    else
+      catalog.refused.push_back({path, std::move(entry).error()});
+  }
+  return catalog;
 }
 
-Result<Image> BuildCatalogImage(Store& store, const std::string& name, const std::string& work_dir,
-                                const ProgressFn& progress) {
-  const auto& texts = CatalogTexts();
-  const auto text = std::find_if(texts.begin(), texts.end(),
-                                 [&](const CatalogText& t) { return t.name == name; });
-  if (text == texts.end())
-    return Error{
-        .code = Code::kNotFound,
-        .what = "no catalog image \"" + name + "\"; there are: " + Join(CatalogNames(), ", "),
-        .field = "name"};
-  ASSIGN_OR_RETURN(const CatalogEntry entry, ParseCatalogEntry(text->name, text->json));
-  RETURN_IF_ERROR(MakeDirectories(work_dir, 0700));
-  ASSIGN_OR_RETURN(const std::vector<std::string> sources, HostSources());
-  const std::string apt_options = work_dir + "/apt.conf", layer = work_dir + "/layer.tar",
-                    layout = work_dir + "/layout";
-  RETURN_IF_ERROR(WriteAptOptions(apt_options, work_dir));
-  RETURN_IF_ERROR(
-      RunMmdebstrap(entry, MmdebstrapArgs(entry, layer, sources, apt_options), work_dir, progress));
-  RETURN_IF_ERROR(WriteLayout({.name = entry.name,
-                               .description = entry.description,
-                               .user = entry.user,
-                               .working_dir = entry.working_dir,
-                               .created = kCreated,
-                               .env = entry.env,
-                               .cmd = entry.cmd},
-                              layer, layout));
-  return store.Import(layout, name + ":latest", progress);
+std::vector<std::string> CatalogNames(const std::string& directory) {
+  std::vector<std::string> names;
+  for (const CatalogText& text : CatalogTexts()) names.emplace_back(text.name);
+  if (!CheckDirectory(directory)) return names;
+  for (std::string& name : FileNames(directory))
+    if (IsEntryName(name) && !IsBuiltIn(name)) names.push_back(std::move(name));
+  return names;
+}
+
+Result<CatalogEntry> FindCatalogEntry(const std::string& directory, const std::string& name) {
+  const Catalog catalog = LoadCatalog(directory);
+  std::vector<std::string> names;
+  for (const CatalogEntry& entry : catalog.entries) {
+    if (entry.name == name) return entry;
+    names.push_back(entry.name);
+  }
+  for (const RefusedEntry& refused : catalog.refused)
+    if (refused.path == directory + "/" + name + std::string(kEnding)) return refused.error;
+  return Error{.code = Code::kNotFound,
+               .what = "no catalog image \"" + name + "\"; there are: " + Join(names, ", "),
+               .field = "name"};
 }
 
 }  // namespace hutch::rootfs

@@ -29,6 +29,16 @@ inline constexpr size_t kMaxSavedPieces = 4096;  // pieces of a file with holes,
 inline constexpr unsigned kOldDownloadSeconds = 3600;       // a part that nobody has written to
 inline constexpr unsigned kBootstrapSilenceSeconds = 3600;  // mmdebstrap for one catalog image
 
+// Catalog entries; the operator's are read from files.
+inline constexpr size_t kMaxCatalogFiles = 256;
+inline constexpr size_t kMaxCatalogFileBytes = 65536;
+inline constexpr size_t kMaxCatalogNameBytes = 63;
+inline constexpr size_t kMaxCatalogDescriptionBytes = 1024;
+inline constexpr size_t kMaxCatalogPackages = 1000;
+inline constexpr size_t kMaxCatalogComponents = 8;
+inline constexpr size_t kMaxCatalogWords = 64;       // entries of env, and words of cmd
+inline constexpr size_t kMaxPackageNameBytes = 128;  // of a package, suite or component
+
 // What is looked at to tell which files a command changed.
 inline constexpr size_t kMaxTrackedFiles = 20'000;        // entries of one snapshot
 inline constexpr size_t kMaxTrackedNameBytes = 2u << 20;  // of all their names together

@@ -120,13 +120,14 @@ class Store {
   virtual Result<Pruned> Prune(const PruneRequest& request);
 };
 
-// The catalog: images hutch builds itself from Debian packages with mmdebstrap
-// (rootfs/catalog/<name>.json, built in).
-std::vector<std::string> CatalogNames();
-// Builds the image as an OCI layout in `work_dir` (made, and removed by the caller) and imports it
-// as "<name>:latest". Reports progress line by line. kNotFound for an unknown name (lists the
-// known), kUnavailable when mmdebstrap is missing or fails (its last lines are in the error).
-Result<Image> BuildCatalogImage(Store& store, const std::string& name, const std::string& work_dir,
+// Builds the catalog's image of that name (rootfs/catalog.h: built in, or a file in `catalog_dir`)
+// from Debian packages with mmdebstrap, as an OCI layout in `work_dir` (made, and removed by the
+// caller), and imports it as "<name>:latest". The same packages give the same manifest digest.
+// kNotFound for an unknown name (lists the known), the error of an operator's file that is refused,
+// kUnavailable when the host has no apt source of its suite, or mmdebstrap is missing or fails (its
+// last lines are in the error).
+Result<Image> BuildCatalogImage(Store& store, const std::string& catalog_dir,
+                                const std::string& name, const std::string& work_dir,
                                 const ProgressFn& progress);
 
 }  // namespace hutch::rootfs

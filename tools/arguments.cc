@@ -27,7 +27,7 @@ const char* HelpFor(Names names) {
     case Names::kImages:
       return "An image's name, name:tag or id";
     case Names::kCatalog:
-      return "A name of the catalog (hutch info lists them)";
+      return "A name of the catalog (hutch image catalog lists them)";
     case Names::kShells:
       return "bash, zsh or fish";
     case Names::kFiles:

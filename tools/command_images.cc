@@ -56,6 +56,11 @@ Result<int> MakeImage(Context& context, const char* target, const Json& body) {
   return 0;
 }
 
+Json ArrayOf(const Json& object, const char* name) {
+  const auto member = object.is_object() ? object.find(name) : object.end();
+  return member != object.end() && member->is_array() ? *member : Json::array();
+}
+
 }  // namespace
 
 Result<int> RunImagePull(Context& context) {
@@ -115,6 +120,40 @@ Result<int> RunImageList(Context& context) {
                FormatSize(line.unique_bytes), line.created.substr(0, 10)});
   }
   RETURN_IF_ERROR(Print(context.options.ids_only ? ids : table.Render(context.colours)));
+  return 0;
+}
+
+Result<int> RunImageCatalog(Context& context) {
+  ASSIGN_OR_RETURN(const Json reply, context.client.Get("/v1/catalog"));
+  if (context.options.json) {
+    RETURN_IF_ERROR(PrintJsonText(reply));
+    return 0;
+  }
+  Table table({{"NAME"}, {"IMAGE"}, {"PACKAGES", Align::kRight}, {"FROM"}, {"DESCRIPTION"}});
+  std::string names;
+  for (const Json& entry : ArrayOf(reply, "entries")) {
+    std::string name, image, path, description;
+    std::vector<std::string> packages;
+    RETURN_IF_ERROR(oci::ObjectReader(entry, "entry")
+                        .String("name", &name)
+                        .String("image", &image)
+                        .String("path", &path)
+                        .String("description", &description)
+                        .Strings("packages", &packages)
+                        .Done(Unknown::kIgnore));
+    names += name + "\n";
+    table.Add({name, image.empty() ? "-" : ShortId(image), std::to_string(packages.size()),
+               path.empty() ? "built in" : path, description});
+  }
+  RETURN_IF_ERROR(Print(context.options.ids_only ? names : table.Render(context.colours)));
+  for (const Json& refused : ArrayOf(reply, "refused")) {
+    std::string message;
+    oci::ObjectReader reader(refused, "refused");
+    if (const Json* error = reader.Member("error"))
+      RETURN_IF_ERROR(
+          oci::ObjectReader(*error, "error").String("message", &message).Done(Unknown::kIgnore));
+    Note("not an entry: " + Printable(message));
+  }
   return 0;
 }
 

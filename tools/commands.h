@@ -64,6 +64,7 @@ Result<int> RunFilesMakeDirectory(Context& context);
 Result<int> RunImagePull(Context& context);  // command_images.cc
 Result<int> RunImageImport(Context& context);
 Result<int> RunImageBuild(Context& context);
+Result<int> RunImageCatalog(Context& context);
 Result<int> RunImageList(Context& context);
 Result<int> RunImageInspect(Context& context);
 Result<int> RunImageRemove(Context& context);

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "tools/bench/copies.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/report.h"
 #include "tools/bench/rootfs_maker.h"
@@ -25,9 +26,9 @@ namespace {
 
 struct BenchOptions {
   std::string socket = kDefaultSocket, pools_off_socket, rootfs, image_layout, image, svg;
-  std::string work_dir = "/var/tmp", cases, only;
+  std::string work_dir = "/var/tmp", cases, only, copy_size = "1GiB";
   Plan plan;
-  bool json = false;
+  bool json = false, with_docker = false;
 };
 
 constexpr const char* kExample =
@@ -51,8 +52,17 @@ bool ParseOptions(int argc, char** argv, BenchOptions* o, int* exit_code) {
   app.add_option("--burst", o->plan.burst, "Sandboxes at once")->capture_default_str();
   app.add_option("--burst-runs", o->plan.burst_runs, "Rounds of bursts")->capture_default_str();
   app.add_option("--pause-ms", o->plan.pause_ms, "Rest before each run")->capture_default_str();
-  app.add_option("--cases", o->cases, "Only these, by comma: true python exec burst create");
+  app.add_option(
+      "--cases", o->cases,
+      "Only these, by comma: true python exec burst create, and copy, which is not among the "
+      "default ones");
   app.add_option("--only", o->only, "Only these contestants, by comma");
+  app.add_flag("--docker", o->with_docker, "Start a private dockerd for the run");
+  app.add_option("--copy-size", o->copy_size, "Of the large file that is copied")
+      ->capture_default_str();
+  app.add_option("--copy-files", o->plan.copy_files, "Small files that are copied")
+      ->capture_default_str();
+  app.add_option("--copy-runs", o->plan.copy_runs, "Rounds of copies")->capture_default_str();
   app.add_option("--work-dir", o->work_dir, "Where a temporary directory is made")
       ->capture_default_str();
   app.add_flag("--json", o->json, "Print JSON with every sample");
@@ -159,7 +169,42 @@ Surroundings Describe(const BenchOptions& options, const std::string& rootfs) {
   return host;
 }
 
-std::vector<CaseResult> MeasureAll(const BenchOptions& options, const Setup& setup) {
+bool WantsCopies(const BenchOptions& options) {
+  const std::vector<std::string> wanted = Words(options.cases);
+  return std::find(wanted.begin(), wanted.end(), "copy") != wanted.end();
+}
+
+// Beside this program, else in PATH.
+std::string HutchProgram() {
+  char self[4096];
+  const ssize_t size = ::readlink("/proc/self/exe", self, sizeof self);
+  const std::string path(self, size > 0 ? static_cast<size_t>(size) : 0);
+  const std::string beside = path.substr(0, path.rfind('/')) + "/hutch";
+  return PathExists(beside) ? beside : "hutch";
+}
+
+int PidOf(const std::string& socket) {
+  const auto info = Client(socket).Get("/v1/info");
+  uint64_t pid = 0;
+  if (info) oci::ObjectReader(*info, "").Uint("pid", &pid, 1, INT32_MAX);
+  return static_cast<int>(pid);
+}
+
+// The copies, and what they did to the daemon's memory.
+Result<std::vector<CaseResult>> MeasureCopiesOf(const BenchOptions& options, const Setup& setup,
+                                                std::vector<Entrant>* entrants,
+                                                std::optional<DaemonMemory>* memory) {
+  Say("measuring: copies");
+  const int pid = PidOf(options.socket);
+  const uint64_t before = MemoryOf(pid, "VmRSS");
+  if (pid > 0) IgnoreError(ResetPeak(pid), "then the peak is that of its whole life");
+  ASSIGN_OR_RETURN(std::vector<CaseResult> results, MeasureCopies(setup, options.plan, entrants));
+  if (pid > 0) *memory = DaemonMemory{before, MemoryOf(pid, "VmRSS"), MemoryOf(pid, "VmHWM")};
+  return results;
+}
+
+Result<std::vector<CaseResult>> MeasureAll(const BenchOptions& options, const Setup& setup,
+                                           std::optional<DaemonMemory>* memory) {
   std::vector<Entrant> entrants = PrepareEntrants(setup, options.plan, Words(options.only));
   const std::vector<std::string> wanted = Words(options.cases);
   std::vector<CaseResult> results;
@@ -173,16 +218,21 @@ std::vector<CaseResult> MeasureAll(const BenchOptions& options, const Setup& set
     Say(std::string("measuring: ") + row.title);
     results.push_back(Measure(row, options.plan, &entrants));
   }
+  if (!WantsCopies(options)) return results;
+  ASSIGN_OR_RETURN(const std::vector<CaseResult> copies,
+                   MeasureCopiesOf(options, setup, &entrants, memory));
+  results.insert(results.end(), copies.begin(), copies.end());
   return results;
 }
 
-Result<int> Bench(const BenchOptions& options) {
+Result<int> Bench(BenchOptions options) {
   if (::geteuid() != 0)
     return Error{.code = Code::kForbidden,
                  .what = "hutch-bench needs root: runc, crun and the root file system do"};
   if (options.plan.runs == 0 || options.plan.burst == 0 || options.plan.burst > 1000)
     return Error{.code = Code::kInvalidArgument,
                  .what = "--runs must be at least 1 and --burst 1 to 1000"};
+  ASSIGN_OR_RETURN(options.plan.copy_bytes, ParseSize(options.copy_size));
   ASSIGN_OR_RETURN(const WorkDirectory work, WorkDirectory::Make(options.work_dir));
   ASSIGN_OR_RETURN(const std::string rootfs, MakeRootfs(options, work.path()));
   ImportedImage imported;
@@ -192,9 +242,12 @@ Result<int> Bench(const BenchOptions& options) {
                        .work = work.path(),
                        .image = options.image.empty() ? ImportedImage::kReference : options.image,
                        .socket = options.socket,
-                       .pools_off_socket = options.pools_off_socket};
-  const Surroundings host = Describe(options, rootfs);
-  const std::vector<CaseResult> results = MeasureAll(options, setup);
+                       .pools_off_socket = options.pools_off_socket,
+                       .hutch_program = HutchProgram(),
+                       .copy_bytes = options.plan.copy_bytes,
+                       .with_docker = options.with_docker};
+  Surroundings host = Describe(options, rootfs);
+  ASSIGN_OR_RETURN(const std::vector<CaseResult> results, MeasureAll(options, setup, &host.memory));
   const std::string text = options.json
                                ? RenderJson(host, options.plan, results).dump(2) + "\n"
                                : RenderText(host, options.plan, results, ColoursFor(STDOUT_FILENO));

@@ -140,6 +140,7 @@ class DaemonTest : public testing::Test {
   Config config_ = [this] {
     Config config;
     config.state_dir = directory_ / "state";
+    config.catalog_dir = directory_ / "catalog";
     config.registries.default_registry = "";  // nothing is pulled unless a test says from where
     return config;
   }();

@@ -2,7 +2,7 @@
 import re
 
 TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
-NOTES = {"description", "default"}
+NOTES = {"$schema", "title", "description", "default"}
 
 
 def is_type(value, name):
@@ -34,8 +34,16 @@ def check_enum(value, allowed, _schema, _document, where):
 
 
 def check_pattern(value, pattern, _schema, _document, where):
-    if isinstance(value, str) and not re.search(pattern, value):
+    exact = pattern[:-1] + r"\Z" if pattern.endswith("$") else pattern  # Python's $ lets a line feed follow
+    if isinstance(value, str) and not re.search(exact, value):
         yield f"{where}: {value!r} does not match {pattern}"
+
+
+def check_length(least):
+    def check_it(value, length, _schema, _document, where):
+        if isinstance(value, (str, list)) and (len(value) < length if least else len(value) > length):
+            yield f"{where}: its length is {len(value)}, not at {'least' if least else 'most'} {length}"
+    return check_it
 
 
 def check_minimum(value, minimum, _schema, _document, where):
@@ -95,4 +103,5 @@ def check_one_of(value, schemas, _schema, document, where):
 
 KEYWORDS = {"type": check_type, "enum": check_enum, "pattern": check_pattern, "minimum": check_minimum, "maximum": check_maximum, "format": check_format,
             "properties": check_properties, "required": check_required, "additionalProperties": check_additional, "items": check_items,
-            "minItems": check_min_items, "oneOf": check_one_of}
+            "minItems": check_min_items, "maxItems": check_length(least=False), "minLength": check_length(least=True),
+            "maxLength": check_length(least=False), "oneOf": check_one_of}

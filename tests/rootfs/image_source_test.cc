@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "rootfs/catalog.h"
 #include "rootfs/limits.h"
 #include "rootfs/store.h"
 
@@ -44,38 +43,6 @@ TEST(NormalReference, WhatItGivesIsTakenAgainUnchanged) {
     EXPECT_EQ(*NormalReference(*once), *once);
   }
   EXPECT_FALSE(NormalReference("sha256").has_value()) << "with its tag it would read as a digest";
-}
-
-TEST(Catalog, EveryEntryIsRead) {
-  EXPECT_EQ(CatalogNames(), std::vector<std::string>{"python"});
-  for (const CatalogText& text : CatalogTexts()) {
-    const auto entry = ParseCatalogEntry(text.name, text.json);
-    ASSERT_TRUE(entry.has_value()) << text.name << ": " << entry.error().ToString();
-    EXPECT_FALSE(entry->packages.empty());
-    EXPECT_EQ(entry->user, "1000:1000");
-    EXPECT_EQ(entry->working_dir, "/workspace");
-  }
-}
-
-TEST(Catalog, WhatIsNoEntryIsRefused) {
-  EXPECT_FALSE(ParseCatalogEntry("x", R"({"suite": "bookworm", "packages": ["a;b"]})").has_value());
-  EXPECT_FALSE(ParseCatalogEntry("x", R"({"suite": "-x", "packages": []})").has_value());
-  EXPECT_FALSE(ParseCatalogEntry("x", R"({"suite": "bookworm", "extra": 1})").has_value());
-}
-
-TEST(Catalog, PackagesAndSourcesReachMmdebstrap) {
-  const auto entry = ParseCatalogEntry("x", R"({"suite": "bookworm", "packages": ["jq", "git"]})");
-  ASSERT_TRUE(entry.has_value());
-  const auto args =
-      MmdebstrapArgs(*entry, "/w/layer.tar", {"/etc/apt/sources.list"}, "/w/apt.conf");
-  const auto has = [&](const std::string& arg) {
-    return std::find(args.begin(), args.end(), arg) != args.end();
-  };
-  EXPECT_EQ(args.front(), "mmdebstrap");
-  EXPECT_TRUE(has("--include=jq,git"));
-  EXPECT_TRUE(has("--aptopt=/w/apt.conf"));
-  EXPECT_EQ(args.back(), "/etc/apt/sources.list");
-  EXPECT_EQ(args[args.size() - 2], "/w/layer.tar");
 }
 
 }  // namespace

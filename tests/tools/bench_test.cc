@@ -46,6 +46,30 @@ TEST(Report, RatiosAreToBwrapAndPlain) {
   EXPECT_NE(text.find("  crun: not usable here: hybrid\n"), std::string::npos);
 }
 
+TEST(Report, CopiesHaveARateAndNoRatios) {
+  static const CaseRow row = {"copy-file-in", "a file in", CaseKind::kCopy, {}};
+  CaseResult copies;
+  copies.row = &row;
+  copies.entries = {{.contestant = "hutch", .reason = "", .samples = {2, 2}, .per_second = 512},
+                    {.contestant = "podman", .reason = "", .samples = {4}, .per_second = 2.5},
+                    {.contestant = "runc", .reason = "copies no files", .samples = {}}};
+  Surroundings host;
+  host.memory = DaemonMemory{.before_kib = 2048, .after_kib = 3072, .peak_kib = 4096};
+  const std::string text = RenderText(host, {}, {copies}, Colours::kOff);
+  EXPECT_NE(text.find("hutchd: 2.0 MiB resident before, 3.0 MiB after, 4.0 MiB at most\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("ms       min   p50   p95   p99  mean  MB/s\n"
+                      "hutch   2.00  2.00  2.00  2.00  2.00   512\n"
+                      "podman  4.00  4.00  4.00  4.00  4.00   2.5\n"
+                      "  runc: copies no files\n"),
+            std::string::npos)
+      << text;
+  const oci::Json json = RenderJson(host, {}, {copies});
+  EXPECT_EQ(json["host"]["hutchd_memory"]["peak_kib"], 4096);
+  EXPECT_EQ(json["cases"][0]["contestants"][0]["megabytes_per_second"], 512);
+}
+
 TEST(Report, JsonHasEverySample) {
   const oci::Json json = RenderJson({}, {}, {Result()});
   const oci::Json& entries = json["cases"][0]["contestants"];

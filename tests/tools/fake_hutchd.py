@@ -106,6 +106,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         name = urllib.parse.parse_qs(query)["path"][0] + ".tar" if path.endswith("/archive") else \
             "/" + urllib.parse.unquote(path.split("/files/")[1])
         fake.files[name] = (body, query)
+        if path.endswith("/archive"):
+            fake.directories.add(name.removesuffix(".tar"))
         return self.answer(201, {"path": name, "size": len(body)})
 
     def get_file(self, path, query):
@@ -121,6 +123,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if name not in files:
             return self.fail(404, "not_found", "no file " + name)
         body = files[name][0]
+        if self.server.fake.damages_files:
+            body = body[:1200] + b"!" + body[1201:]  # of a tar of one directory: in its first file
         self.send_response(200)
         self.send_header("Content-Length", str(len(body) + (1 if "cut" in name else 0)))
         self.end_headers()
@@ -140,6 +144,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(200, {"status": "ok"})
         elif parts == ["info"]:
             self.answer(200, {"version": "0", "catalog": ["python"], "pools": {"enabled": True, "blanks_ready": 1, "blanks_wanted": 2}})
+        elif parts == ["catalog"]:
+            entry = {"name": "python", "description": "Python 3", "suite": "bookworm", "components": ["main"], "packages": ["python3"], "path": None, "image": IMAGE["id"]}
+            own = {**entry, "name": "mine", "path": "/etc/hutch/catalog/mine.json", "image": None}
+            refused = {"path": "/etc/hutch/catalog/bad.json", "error": {"code": "invalid_argument", "message": "/etc/hutch/catalog/bad.json: \x1b[1m"}}
+            self.answer(200, {"entries": [entry, own], "refused": [refused]})
         elif parts == ["images"]:
             self.answer(200, {"images": [IMAGE]})
         elif parts[0] == "images":
@@ -208,6 +217,7 @@ class FakeHutchd:
         self.sandboxes = {}
         self.files = {}  # path: (bytes, query); a tree as its path + ".tar"
         self.directories = set()
+        self.damages_files = False
         self.requests = []
         self.made = 0
         self.lock = threading.Lock()

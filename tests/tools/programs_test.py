@@ -199,6 +199,10 @@ class Programs(unittest.TestCase):
         done = self.hutch("image", "build", "python")
         self.assertEqual((done.returncode, done.stdout[:7]), (0, b"sha256:"))
         self.assertEqual(done.stderr.decode(), "copy: layer\nunpack\n")
+        done = self.hutch("image", "catalog")
+        self.assertRegex(done.stdout.decode(), r"(?m)^python +abababababab +1 +built in +Python 3\nmine +- +1 +/etc/hutch/catalog/mine.json +Python 3$")
+        self.assertEqual((done.returncode, done.stderr.count(b"\n"), b"\x1b" in done.stderr), (0, 1, False))
+        self.assertEqual(self.hutch("image", "catalog", "-q").stdout, b"python\nmine\n")
         self.assertRegex(self.hutch("image", "ls").stdout.decode(), r"python:latest +abababababab +1000:1000 +1 +1.0 MiB +2026-01-02")
         self.assertEqual(json.loads(self.hutch("image", "inspect", "a/b:c").stdout)["asked"], "a/b:c")
         self.assertEqual(self.hutch("image", "rm", "python").stdout, b"python: 2.0 KiB freed\n")
@@ -277,6 +281,27 @@ class Programs(unittest.TestCase):
             self.assertEqual(len(cases[name]["hutch"]["samples_ms"]), count)
         self.assertEqual(xml.etree.ElementTree.parse(svg).getroot().tag, "{http://www.w3.org/2000/svg}svg")
         self.assertEqual(self.fake.sandboxes, {}, "hutch-bench left sandboxes behind")
+
+    @unittest.skipIf(os.geteuid() != 0, "hutch-bench needs root")
+    def test_bench_copies_there_and_back(self):
+        def bench():
+            done = subprocess.run([BENCH, "--cases", "copy", "--copy-size", "1MiB", "--copy-files", "120", "--copy-runs", "1", "--burst", "1", "--only",
+                                   "hutch,plain fork+exec", "--image", "any", "--work-dir", self.directory.name, "--json"],
+                                  env=self.environment(), capture_output=True, timeout=100, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return {case["name"]: {one["contestant"]: one for one in case["contestants"]} for case in json.loads(done.stdout)["cases"]}
+
+        cases = bench()
+        self.assertEqual(list(cases), ["copy-file-in", "copy-file-out", "copy-tree-in", "copy-tree-out"])
+        for case in cases.values():
+            self.assertEqual(len(case["hutch"]["samples_ms"]), 1, case)
+            self.assertGreater(case["hutch"]["megabytes_per_second"], 0)
+            self.assertEqual(case["plain fork+exec"]["reason"], "copies no files")
+        self.fake.files.clear()
+        self.fake.directories.clear()  # its rm does nothing
+        self.fake.damages_files = True
+        for case in bench().values():
+            self.assertIn("not what went in", case["hutch"]["reason"])
 
 
 if __name__ == "__main__":

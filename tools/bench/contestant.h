@@ -19,6 +19,9 @@ struct Setup {
   std::string image;             // of hutch: the same root file system
   std::string socket;            // of hutchd
   std::string pools_off_socket;  // of a second hutchd with --pools=off; empty for none
+  std::string hutch_program;     // the command line, for copies
+  uint64_t copy_bytes = 0;       // of the largest copy: hutch's sandbox must have room
+  bool with_docker = false;      // start a dockerd
 };
 
 class Contestant {
@@ -34,6 +37,11 @@ class Contestant {
   // Milliseconds until a sandbox is ready, nothing run; it lives until RemoveCreated.
   virtual Result<double> Create(size_t slot);
   virtual void RemoveCreated() {}
+  // Milliseconds that the contestant's own command takes to copy a file or directory of the host's
+  // to a path in a running sandbox, or back. Neither is there yet.
+  virtual Result<double> CopyIn(const std::string& from, const std::string& to);
+  virtual Result<double> CopyOut(const std::string& from, const std::string& to);
+  virtual void RemoveCopy(const std::string& path);  // what was copied in
 };
 
 struct ContestantRow {

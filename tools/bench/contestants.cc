@@ -1,4 +1,4 @@
-// The contestants that are programs: bwrap, the OCI runtimes, podman, and none at all.
+// The contestants that are programs: bwrap, the OCI runtimes, and none at all.
 #include <fcntl.h>
 
 #include <atomic>
@@ -6,10 +6,10 @@
 #include <mutex>
 
 #include "base/file.h"
-#include "base/text.h"
 #include "tools/bench/bundle.h"
-#include "tools/bench/clock.h"
+#include "tools/bench/containers.h"
 #include "tools/bench/contestant.h"
+#include "tools/bench/programs.h"
 #include "tools/bench/rooted_worker.h"
 #include "tools/process.h"
 
@@ -18,25 +18,6 @@ namespace {
 
 const Argv kTrue = {"/bin/true"};
 const Argv kSleep = {"/bin/sleep", "100000"};
-
-Result<double> TimeOf(const Argv& argv, const Streams& streams = {}) {
-  const Stopwatch watch;
-  ASSIGN_OR_RETURN(const pid_t pid, Spawn(argv, streams));
-  ASSIGN_OR_RETURN(const int exit_code, WaitForExit(pid));
-  const double elapsed_ms = watch.ElapsedMs();
-  if (exit_code == 0) return elapsed_ms;
-  return Error{.code = Code::kBadState,
-               .what = argv[0] + " ended with " + std::to_string(exit_code)};
-}
-
-// Runs it once for its words: what a contestant that cannot work here says about it.
-Status Try(const Argv& argv) {
-  ASSIGN_OR_RETURN(const Finished finished, RunToEnd(argv));
-  if (finished.exit_code == 0) return OkStatus();
-  const std::string said = Split(Trim(finished.output), '\n').back();
-  return Error{.code = Code::kUnavailable,
-               .what = said.empty() ? "exit code " + std::to_string(finished.exit_code) : said};
-}
 
 class Bwrap : public Contestant {
  public:
@@ -112,41 +93,6 @@ class OciRuntime : public Contestant {
   bool running_ = false;
 };
 
-class Podman : public Contestant {
- public:
-  explicit Podman(const Setup& setup) : rootfs_(setup.rootfs) {}
-  ~Podman() override {
-    if (!running_.empty()) IgnoreError(RunToEnd({"podman", "rm", "-f", running_}), "best effort");
-  }
-  Status Prepare(size_t) override {
-    if (!running_.empty()) return OkStatus();
-    RETURN_IF_ERROR(Try(Line("--rm", kTrue)));
-    ASSIGN_OR_RETURN(const Finished started, RunToEnd(Line("--detach", kSleep)));
-    if (started.exit_code != 0)
-      return Error{.code = Code::kUnavailable, .what = std::string(Trim(started.output))};
-    running_ = Split(Trim(started.output), '\n').back();
-    return OkStatus();
-  }
-  Result<double> Cold(const Argv& argv, size_t) override { return TimeOf(Line("--rm", argv)); }
-  Result<double> Exec(const Argv& argv) override {
-    Argv line = {"podman", "exec", running_};
-    line.insert(line.end(), argv.begin(), argv.end());
-    return TimeOf(line);
-  }
-
- private:
-  Argv Line(const char* how, const Argv& argv) const {
-    // Its default rlimits may be above what this process can give.
-    Argv line = {"podman",         "run",         how,
-                 "--network=none", "--read-only", "--ulimit=nofile=1000:1000",
-                 "--rootfs",       rootfs_};
-    line.insert(line.begin() + 6, "--ulimit=nproc=1000:1000");
-    line.insert(line.end(), argv.begin(), argv.end());
-    return line;
-  }
-  std::string rootfs_, running_;
-};
-
 // posix_spawn in the same root file system, no isolation: the floor.
 class Plain : public Contestant {
  public:
@@ -181,13 +127,10 @@ std::unique_ptr<Contestant> MakeCrun(const Setup& setup) {
 }
 
 constexpr ContestantRow kContestants[] = {
-    {"hutch", "", MakeHutch},
-    {"hutch (pools off)", "", MakeHutchPoolsOff},
-    {"bwrap", "bwrap", Make<Bwrap>},
-    {"crun", "crun", MakeCrun},
-    {"runc", "runc", MakeRunc},
-    {"podman", "podman", Make<Podman>},
-    {"plain fork+exec", "", Make<Plain>},
+    {"hutch", "", MakeHutch},          {"hutch (pools off)", "", MakeHutchPoolsOff},
+    {"bwrap", "bwrap", Make<Bwrap>},   {"crun", "crun", MakeCrun},
+    {"runc", "runc", MakeRunc},        {"podman", "podman", MakePodman},
+    {"docker", "dockerd", MakeDocker}, {"plain fork+exec", "", Make<Plain>},
 };
 
 }  // namespace
@@ -199,6 +142,15 @@ Result<double> Contestant::Exec(const Argv&) {
 }
 Result<double> Contestant::Create(size_t) {
   return Error{.code = Code::kUnsupported, .what = "makes and runs in one step"};
+}
+Result<double> Contestant::CopyIn(const std::string&, const std::string&) {
+  return Error{.code = Code::kUnsupported, .what = "copies no files"};
+}
+void Contestant::RemoveCopy(const std::string& path) {
+  IgnoreError(Exec({"/bin/rm", "-rf", path}), "the next copy says what is wrong");
+}
+Result<double> Contestant::CopyOut(const std::string&, const std::string&) {
+  return Error{.code = Code::kUnsupported, .what = "copies no files"};
 }
 
 }  // namespace hutch::tools

@@ -3,6 +3,7 @@
 
 #include "tools/bench/clock.h"
 #include "tools/bench/contestant.h"
+#include "tools/bench/programs.h"
 #include "tools/client.h"
 
 namespace hutch::tools {
@@ -12,16 +13,18 @@ using oci::Json;
 
 // Small, so that a hundred at once fit where memory is admitted by limits.
 constexpr uint64_t kMemoryBytes = uint64_t{64} << 20;
+constexpr uint64_t kCopyRoomBytes = uint64_t{512} << 20;  // beside the largest file: small ones
 
 std::string TargetOf(const std::string& id) { return "/v1/sandboxes/" + EncodeSegment(id); }
 
 class HutchContestant : public Contestant {
  public:
-  HutchContestant(std::string socket, std::string image)
-      : socket_(std::move(socket)), image_(std::move(image)), control_(socket_) {}
+  HutchContestant(const Setup& setup, const std::string& socket)
+      : setup_(setup), socket_(socket), image_(setup.image), control_(socket_) {}
   ~HutchContestant() override {
     RemoveCreated();
-    if (!running_.empty()) IgnoreError(control_.Delete(TargetOf(running_)), "it may be gone");
+    for (const std::string& id : {running_, copies_})
+      if (!id.empty()) IgnoreError(control_.Delete(TargetOf(id)), "it may be gone");
   }
 
   Status Prepare(size_t slots) override {
@@ -32,14 +35,14 @@ class HutchContestant : public Contestant {
     }
     created_.resize(clients_.size());
     if (!running_.empty()) return OkStatus();
-    ASSIGN_OR_RETURN(running_, CreateOne(&control_));
+    ASSIGN_OR_RETURN(running_, CreateOne(&control_, kMemoryBytes));
     return OkStatus();
   }
 
   Result<double> Cold(const Argv& argv, size_t slot) override {
     Client* client = clients_[slot].get();
     const Stopwatch watch;
-    ASSIGN_OR_RETURN(const std::string id, CreateOne(client));
+    ASSIGN_OR_RETURN(const std::string id, CreateOne(client, kMemoryBytes));
     const Status ran = ExecOne(client, id, argv);
     RETURN_IF_ERROR(client->Delete(TargetOf(id)));
     const double elapsed_ms = watch.ElapsedMs();
@@ -55,8 +58,22 @@ class HutchContestant : public Contestant {
 
   Result<double> Create(size_t slot) override {
     const Stopwatch watch;
-    ASSIGN_OR_RETURN(created_[slot], CreateOne(clients_[slot].get()));
+    ASSIGN_OR_RETURN(created_[slot], CreateOne(clients_[slot].get(), kMemoryBytes));
     return watch.ElapsedMs();
+  }
+
+  // With the command line, as the peers' copies are made; in a sandbox of its own that has room.
+  Result<double> CopyIn(const std::string& from, const std::string& to) override {
+    if (copies_.empty()) {
+      ASSIGN_OR_RETURN(copies_, CreateOne(&control_, setup_.copy_bytes + kCopyRoomBytes));
+    }
+    return TimeOf({setup_.hutch_program, "--socket", socket_, "cp", from, copies_ + ":" + to});
+  }
+  Result<double> CopyOut(const std::string& from, const std::string& to) override {
+    return TimeOf({setup_.hutch_program, "--socket", socket_, "cp", copies_ + ":" + from, to});
+  }
+  void RemoveCopy(const std::string& path) override {
+    IgnoreError(ExecOne(&control_, copies_, {"/bin/rm", "-rf", path}), "the next one tells");
   }
 
   void RemoveCreated() override {
@@ -67,8 +84,10 @@ class HutchContestant : public Contestant {
   }
 
  private:
-  Result<std::string> CreateOne(Client* client) {
-    const Json body = {{"image", image_}, {"limits", {{"memory_bytes", kMemoryBytes}}}};
+  // What a sandbox writes counts as its memory.
+  Result<std::string> CreateOne(Client* client, uint64_t memory_bytes) {
+    Json body = {{"image", image_}, {"limits", {{"memory_bytes", memory_bytes}}}};
+    if (memory_bytes != kMemoryBytes) body["limits"]["disk_bytes"] = memory_bytes;
     ASSIGN_OR_RETURN(const Json sandbox, client->Post("/v1/sandboxes", body));
     std::string id;
     RETURN_IF_ERROR(
@@ -83,22 +102,23 @@ class HutchContestant : public Contestant {
     return Error{.code = Code::kBadState, .what = "the command failed: " + oci::PrintJson(reply)};
   }
 
+  Setup setup_;
   std::string socket_, image_;
   Client control_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<std::string> created_;
-  std::string running_;
+  std::string running_, copies_;
 };
 
 }  // namespace
 
 std::unique_ptr<Contestant> MakeHutch(const Setup& setup) {
-  return std::make_unique<HutchContestant>(setup.socket, setup.image);
+  return std::make_unique<HutchContestant>(setup, setup.socket);
 }
 
 std::unique_ptr<Contestant> MakeHutchPoolsOff(const Setup& setup) {
   if (setup.pools_off_socket.empty()) return nullptr;
-  return std::make_unique<HutchContestant>(setup.pools_off_socket, setup.image);
+  return std::make_unique<HutchContestant>(setup, setup.pools_off_socket);
 }
 
 }  // namespace hutch::tools

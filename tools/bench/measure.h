@@ -11,7 +11,7 @@
 
 namespace hutch::tools {
 
-enum class CaseKind { kCold, kExec, kBurst, kBurstCreate };
+enum class CaseKind { kCold, kExec, kBurst, kBurstCreate, kCopy };
 
 struct CaseRow {
   const char* name;   // for --cases
@@ -27,13 +27,16 @@ struct Plan {
   size_t burst = 100;
   size_t burst_runs = 3;
   unsigned pause_ms = 20;  // before each run: lets what the last one left behind end
+  uint64_t copy_bytes = uint64_t{1} << 30;
+  size_t copy_files = 10'000;
+  size_t copy_runs = 3;
 };
 
 struct Entry {
   std::string contestant;
   std::string reason;                // why there are no samples; empty otherwise
   std::vector<double> samples = {};  // milliseconds
-  double per_second = 0;             // bursts: the median of the rounds
+  double per_second = 0;  // bursts: the median of the rounds; copies: 10^6 bytes at the median
 };
 struct CaseResult {
   const CaseRow* row = nullptr;

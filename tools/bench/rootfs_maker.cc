@@ -68,7 +68,7 @@ Result<std::string> MakeBusyboxRootfs(const std::string& work) {
                  .hint = "apt-get install busybox-static, or give --rootfs or --image-layout"};
   ASSIGN_OR_RETURN(const UniqueFd file, Open(rootfs + "/bin/busybox", O_WRONLY | O_CREAT, 0755));
   RETURN_IF_ERROR(WriteAll(file.get(), *program));
-  for (const char* name : {"true", "sh", "sleep", "cat", "echo"})
+  for (const char* name : {"true", "sh", "sleep", "cat", "echo", "rm"})
     if (::symlink("busybox", (rootfs + "/bin/" + name).c_str()) != 0)
       return SysError(errno, rootfs + "/bin/" + name);
   return rootfs;
