@@ -29,15 +29,18 @@ struct Config {
   std::string socket_group = "hutch";
   std::string state_dir = "/var/lib/hutch";
   std::string run_dir = "/run/hutch";
-  std::string log_format = "text";        // "text", "json"
-  std::string log_level = "info";         // "debug", "info", "warning", "error"
-  std::string pools = "on";               // "on", "off"
-  std::string cgroup_parent;              // empty: the delegated cgroup, else /hutch
-  std::string init_path;                  // empty: found beside the program
-  std::string audit = "on";               // "on", "off"
-  std::string audit_content = "off";      // "on": what commands read and wrote is logged, too
-  uint64_t audit_retention_days = 30;     // 0: for ever
-  uint64_t audit_max_bytes = 1ull << 30;  // 0: no bound
+  std::string log_format = "text";    // "text", "json"
+  std::string log_level = "info";     // "debug", "info", "warning", "error"
+  std::string pools = "on";           // "on", "off"
+  std::string cgroup_parent;          // empty: the delegated cgroup, else /hutch
+  std::string init_path;              // empty: found beside the program
+  std::string audit = "on";           // "on", "off"
+  std::string audit_content = "off";  // "on": what commands read and wrote is logged, too
+  std::string templates_dir = "/etc/hutch/templates";  // empty: built-in ones alone
+  std::string template_relax = "off";                  // "on": templates may weaken sandboxes
+  uint64_t audit_retention_days = 30;                  // 0: for ever
+  uint64_t audit_max_bytes = 1ull << 30;               // 0: no bound
+  uint64_t template_command_seconds = 600;             // of one lifecycle command
   uint64_t blanks = 8;
   uint64_t host_id_start = 0x70000000;
   uint64_t host_id_ranges = 4096;

@@ -46,6 +46,10 @@ void HandleImportImage(Api& api, Request request, Responder responder);
 void HandleBuildImage(Api& api, Request request, Responder responder);
 void HandleDeleteImage(Api& api, Request request, Responder responder);
 
+void HandleListTemplates(Api& api, Request request, Responder responder);
+void HandleGetTemplate(Api& api, Request request, Responder responder);
+void HandleValidateTemplate(Api& api, Request request, Responder responder);
+
 oci::Json AuditStateJson(const Audit& audit);  // for GET /v1/info
 void HandleAudit(Api& api, Request request, Responder responder);
 void HandleSandboxAudit(Api& api, Request request, Responder responder);

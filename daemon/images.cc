@@ -18,6 +18,17 @@ oci::Json ImageJson(const rootfs::Image& image) {
           {"user", image.config.user.empty() ? "1000:1000" : image.config.user}};
 }
 
+oci::Json ImageConfigJson(const oci::ImageConfig& config) {
+  return {{"env", config.env},
+          {"entrypoint", config.entrypoint},
+          {"cmd", config.cmd},
+          {"working_dir", config.working_dir},
+          {"exposed_ports", config.exposed_ports},
+          {"volumes", config.volumes},
+          {"stop_signal", config.stop_signal.empty() ? oci::Json() : oci::Json(config.stop_signal)},
+          {"labels", config.labels}};
+}
+
 Images::Images(Loop& loop, Worker& worker, rootfs::Store& store, Sandboxes& sandboxes,
                std::string state_dir)
     : loop_(loop),
@@ -34,7 +45,9 @@ oci::Json Images::List() const {
 
 Result<oci::Json> Images::Get(const std::string& reference) const {
   ASSIGN_OR_RETURN(const rootfs::Image image, store_.Resolve(reference));
-  return ImageJson(image);
+  oci::Json json = ImageJson(image);
+  json["config"] = ImageConfigJson(image.config);
+  return json;
 }
 
 // From a worker to the loop: at most one report of a stage each kProgressInterval, and the first of

@@ -1,8 +1,7 @@
 #include <memory>
 
-#include "base/log.h"
-#include "daemon/audit_records.h"
 #include "daemon/handlers.h"
+#include "daemon/template_start.h"
 
 namespace hutch::daemon {
 namespace {
@@ -43,24 +42,14 @@ bool Fits(const Filter& filter, const SandboxEntry& entry) {
 }  // namespace
 
 void HandleCreateSandbox(Api& api, Request request, Responder responder) {
-  Result<SandboxFields> fields = ParseSandboxFields(request.json, api.config);
-  if (!fields.has_value()) return responder.Send(fields.error());
-  const auto shared = std::make_shared<Responder>(std::move(responder));
+  Result<CreatePlan> plan = PlanCreate(request.json, api.config);
+  if (!plan.has_value()) return responder.Send(plan.error());
+  const auto start = std::make_shared<SandboxStart>(api, request, std::move(responder), *plan);
   Result<std::string> id =
-      api.sandboxes.Create(std::move(*fields), request.peer,
-                           [&api, shared, peer = request.peer](Result<SandboxEntry*> entry) {
-                             AuditCreation(api, peer, entry);
-                             if (entry.has_value())
-                               shared->Send(JsonReply(201, api.sandboxes.ToJson(**entry)));
-                             else
-                               shared->Send(entry.error());
-                           });
-  if (!id.has_value()) {
-    AuditDenial(api, request.peer, nullptr, "create", id.error());
-    return shared->Send(id.error());
-  }
-  // Whoever asked never learns its id: it would live on unknown.
-  shared->OnHangup([&api, id = *id] { api.sandboxes.Abandon(id); });
+      api.sandboxes.Create(std::move(plan->fields), request.peer,
+                           [start](Result<SandboxEntry*> entry) { start->Made(entry); });
+  if (!id.has_value()) return start->Refused(id.error());
+  start->Begun(*id);
 }
 
 void HandleListSandboxes(Api& api, Request request, Responder responder) {

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "tools/commands.h"
+#include "tools/creation.h"
 #include "tools/exec_outcome.h"
 #include "tools/interaction.h"
 #include "tools/interrupts.h"
@@ -147,7 +148,14 @@ Result<int> RunRun(Context& context) {
   const bool interactive = IsInteractive(context.options);
   ASSIGN_OR_RETURN(const UniqueFd signals,
                    CatchSignals(interactive ? Catch::kForTerminal : Catch::kEnds));
-  ASSIGN_OR_RETURN(const Json sandbox, context.client.Post("/v1/sandboxes", create));
+  context.client.set_interrupt_fd(signals.get());  // a template's commands may take their time
+  const auto made = CreateSandbox(context, create);
+  context.client.set_interrupt_fd(-1);
+  if (!made && made.error().what == "interrupted") {
+    context.client.HangUp();  // then the daemon removes what it has
+    return 128 + NextSignal(signals.get());
+  }
+  ASSIGN_OR_RETURN(const Json sandbox, made);
   std::string id;
   RETURN_IF_ERROR(
       oci::ObjectReader(sandbox, "").String("id", &id).Done(oci::ObjectReader::Unknown::kIgnore));

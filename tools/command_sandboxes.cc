@@ -1,6 +1,7 @@
 // create, ls, inspect, rm, heartbeat.
 #include "base/text.h"
 #include "tools/commands.h"
+#include "tools/creation.h"
 #include "tools/request_bodies.h"
 
 namespace hutch::tools {
@@ -46,7 +47,7 @@ Cell StateCell(const SandboxLine& line) {
 
 Result<int> RunCreate(Context& context) {
   ASSIGN_OR_RETURN(const Json body, PlanCreateBody(context.options));
-  ASSIGN_OR_RETURN(const Json sandbox, context.client.Post("/v1/sandboxes", body));
+  ASSIGN_OR_RETURN(const Json sandbox, CreateSandbox(context, body));
   if (context.options.json) {
     RETURN_IF_ERROR(PrintJsonText(sandbox));
     return 0;

@@ -11,10 +11,10 @@ namespace hutch::tools {
 namespace {
 
 constexpr Positional kImageAndCommand[] = {
-    {"IMAGE", &Options::image, Names::kImages, true},
+    {"IMAGE", &Options::image, Names::kImages, false},
     {"COMMAND", &Options::command, Names::kCommand, false},
 };
-constexpr Positional kImage[] = {{"IMAGE", &Options::image, Names::kImages, true}};
+constexpr Positional kImage[] = {{"IMAGE", &Options::image, Names::kImages, false}};
 constexpr Positional kIdAndCommand[] = {
     {"ID", &Options::id, Names::kSandboxes, true},
     {"COMMAND", &Options::command, Names::kCommand, false},
@@ -30,6 +30,7 @@ constexpr Positional kPath[] = {{"PATH", &Options::path, Names::kFiles, true}};
 constexpr Positional kCatalogName[] = {{"NAME", &Options::name, Names::kCatalog, true}};
 constexpr Positional kReference[] = {{"IMAGE", &Options::id, Names::kImages, true}};
 constexpr Positional kReferences[] = {{"IMAGE", &Options::ids, Names::kImages, true}};
+constexpr Positional kTemplate[] = {{"TEMPLATE", &Options::id, Names::kTemplates, true}};
 constexpr Positional kShell[] = {{"SHELL", &Options::shell, Names::kShells, true}};
 
 constexpr Positional kSourceAndDestination[] = {
@@ -48,6 +49,24 @@ constexpr CommandRow kFilesCommands[] = {
      RunFilesMakeDirectory, {}},
 };
 // clang-format on
+
+constexpr CommandRow kTemplateCommands[] = {
+    {"ls", "List the templates", kQuiet, {}, "hutch template ls", RunTemplateList, {}},
+    {"inspect",
+     "Print what a template makes of a sandbox, as JSON",
+     0,
+     kTemplate,
+     "hutch template inspect python",
+     RunTemplateInspect,
+     {}},
+    {"validate",
+     "Check a devcontainer.json",
+     0,
+     kPath,
+     "hutch template validate .devcontainer/devcontainer.json",
+     RunTemplateValidate,
+     {}},
+};
 
 constexpr CommandRow kImageCommands[] = {
     {"import",
@@ -103,6 +122,7 @@ constexpr CommandRow kCommands[] = {
     {"rm", "Destroy sandboxes with everything in them", 0, kIds, "hutch rm box", RunRemove, {}},
     {"heartbeat", "Put off a sandbox's idle time-out", 0, kId, "hutch heartbeat box", RunHeartbeat, {}},
     {"image", "Import, build, list and remove images", 0, {}, "hutch image ls", nullptr, kImageCommands},
+    {"template", "List, show and check templates", 0, {}, "hutch template ls", nullptr, kTemplateCommands},
     {"audit", "Show who did what to which sandbox, oldest first", kAudit, kOptionalId,
      "hutch audit box --since 1h --kind exec", RunAudit, {}},
     {"info", "Show the daemon's version, limits, pools and features", 0, {}, "hutch info --json", RunInfo, {}},

@@ -66,6 +66,9 @@ Result<int> RunImageBuild(Context& context);
 Result<int> RunImageList(Context& context);
 Result<int> RunImageInspect(Context& context);
 Result<int> RunImageRemove(Context& context);
+Result<int> RunTemplateList(Context& context);  // command_templates.cc
+Result<int> RunTemplateInspect(Context& context);
+Result<int> RunTemplateValidate(Context& context);
 Result<int> RunInfo(Context& context);
 Result<int> RunAudit(Context& context);       // command_info.cc
 Result<int> RunCompletion(Context& context);  // completion.cc
