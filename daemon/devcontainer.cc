@@ -456,7 +456,8 @@ oci::Json MergeRequest(const Json& settings, const Json& request) {
   for (const auto& [key, value] : request.items()) {
     if (value.is_null()) {
       merged.erase(key);
-    } else if (value.is_object() && merged.contains(key) && merged[key].is_object()) {
+    } else if (value.is_object()) {
+      if (!merged.contains(key) || !merged[key].is_object()) merged[key] = Json::object();
       for (const auto& [name, member] : value.items()) {
         if (member.is_null())
           merged[key].erase(name);

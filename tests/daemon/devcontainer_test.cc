@@ -288,6 +288,8 @@ TEST(Devcontainer, TheRequestWinsMemberByMember) {
                                                    "limits":{"pids":7},"labels":{"l":"m"}})")),
             Json::parse(R"({"image":"x","env":{"B":"3"},"limits":{"pids":7,"cpus":1},
                             "labels":{"l":"m"}})"));
+  EXPECT_EQ(MergeRequest(Json::object(), Json::parse(R"({"env":{"A":null,"B":"1"},"user":null})")),
+            Json::parse(R"({"env":{"B":"1"}})"));
 }
 
 }  // namespace

@@ -4,7 +4,7 @@ import subprocess
 import unittest
 
 from cli import CliCase
-from daemon import MAKE_IMAGE
+from daemon import MAKE_IMAGE, wait_until
 
 
 class ImageConfig(CliCase):
@@ -41,8 +41,9 @@ class ImageConfig(CliCase):
         self.assertEqual(self.client.output(made["id"], ["echo", "mine"]), "mine\n")
         process = self.client.call("POST", f"/v1/sandboxes/{made['id']}/processes", {})
         self.assertEqual(process["command"], ["/bin/echo", "entry", "a b", "c"])
-        entry = self.client.call("GET", "/v1/audit?kind=exec&limit=2")["entries"][1]
-        self.assertEqual(entry["detail"]["command"], ["/bin/echo", "entry", "a b", "c"])
+        wait_until(lambda: ["/bin/echo", "entry", "a b", "c"] in [entry["detail"]["command"] for entry in
+                                                                  self.client.call("GET", f"/v1/audit?kind=exec&sandbox={made['id']}")["entries"]],
+                   "the audit log names what ran")
         self.assertEqual(self.text("run", "cmd:1"), "entry a b c\n")
         self.assertEqual(self.text("run", "cmd:1", "--", "echo", "mine"), "mine\n")
         self.image("cmd:2", "--clear=config.cmd", "--clear=config.entrypoint")
