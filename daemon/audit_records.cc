@@ -26,6 +26,7 @@ void AuditCreation(Api& api, const Peer& caller, const Result<SandboxEntry*>& ma
                    .detail = {{"image", facts.image_reference},
                               {"image_id", facts.image_id},
                               {"from_pool", facts.from_pool}}};
+  if (!facts.fields.template_name.empty()) entry.detail["template"] = facts.fields.template_name;
   if (!facts.timings_ms.empty()) entry.detail["duration_ms"] = facts.timings_ms.front().second;
   api.audit.Record(entry);
   if (facts.fields.relax.empty()) return;

@@ -49,6 +49,8 @@ const std::vector<TextRow>& TextRows() {
       {"catalog_dir", &Config::catalog_dir, {}},
       {"audit", &Config::audit, {"on", "off"}},
       {"audit_content", &Config::audit_content, {"on", "off"}},
+      {"templates_dir", &Config::templates_dir, {}},
+      {"template_relax", &Config::template_relax, {"on", "off"}},
   };
   return rows;
 }
@@ -56,6 +58,7 @@ const std::vector<TextRow>& TextRows() {
 constexpr UintRow kTopRows[] = {
     {"audit_retention_days", &Config::audit_retention_days, {0, 36500}},
     {"audit_max_bytes", &Config::audit_max_bytes, {0, uint64_t{1} << 50}},
+    {"template_command_seconds", &Config::template_command_seconds, {1, 86400}},
     {"blanks", &Config::blanks, {0, 1024}},
     {"host_id_start", &Config::host_id_start, {65536, UINT32_MAX}},
     {"host_id_ranges", &Config::host_id_ranges, {1, 65534}},
@@ -210,13 +213,14 @@ Status CheckConfig(const Config& config) {
     for (const std::string& allowed : row.allowed) what += " " + allowed;
     return Invalid(what, row.key);
   }
-  for (const char* key :
-       {"socket", "state_dir", "run_dir", "cgroup_parent", "init_path", "catalog_dir"}) {
+  for (const char* key : {"socket", "state_dir", "run_dir", "cgroup_parent", "init_path",
+                          "catalog_dir", "templates_dir"}) {
     const auto row = std::find_if(TextRows().begin(), TextRows().end(),
                                   [&](const TextRow& r) { return key == std::string(r.key); });
     const std::string& value = config.*row->member;
-    const bool may_be_empty =
-        row->member == &Config::cgroup_parent || row->member == &Config::init_path;
+    const bool may_be_empty = row->member == &Config::cgroup_parent ||
+                              row->member == &Config::init_path ||
+                              row->member == &Config::templates_dir;
     if (value.empty() ? !may_be_empty : value[0] != '/')
       return Invalid("must be an absolute path", key);
   }

@@ -37,9 +37,12 @@ struct Config {
   std::string init_path;                           // empty: found beside the program
   std::string catalog_dir = "/etc/hutch/catalog";  // of the operator's catalog entries
   std::string audit = "on";                        // "on", "off"
-  std::string audit_content = "off";      // "on": what commands read and wrote is logged, too
-  uint64_t audit_retention_days = 30;     // 0: for ever
-  uint64_t audit_max_bytes = 1ull << 30;  // 0: no bound
+  std::string audit_content = "off";  // "on": what commands read and wrote is logged, too
+  std::string templates_dir = "/etc/hutch/templates";  // empty: built-in ones alone
+  std::string template_relax = "off";                  // "on": templates may weaken sandboxes
+  uint64_t audit_retention_days = 30;                  // 0: for ever
+  uint64_t audit_max_bytes = 1ull << 30;               // 0: no bound
+  uint64_t template_command_seconds = 600;             // of one lifecycle command
   uint64_t blanks = 8;
   uint64_t host_id_start = 0x70000000;
   uint64_t host_id_ranges = 4096;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/text.h"
 #include "cgroups/limits.h"
 #include "daemon/limits.h"
 #include "oci/seccomp_json.h"
@@ -149,6 +150,25 @@ void AddImageEnv(const oci::ImageConfig& image, std::vector<std::string>& env) {
   }
 }
 
+// What a request may not have, an image may not either: both are kept with the sandbox.
+Status CheckImageConfig(const oci::ImageConfig& image) {
+  const auto size = [](const std::vector<std::string>& texts) {
+    size_t total = 0;
+    for (const std::string& text : texts) total += text.size() + 1;
+    return total;
+  };
+  const auto too_large = [](const char* what) {
+    return Error{.code = Code::kLimit,
+                 .what = std::string("the image's ") + what + " has more than " +
+                         std::to_string(kMaxEnvBytes) + " bytes",
+                 .field = "image"};
+  };
+  if (image.env.size() > kMaxEnvEntries || size(image.env) > kMaxEnvBytes)
+    return too_large("environment");
+  if (size(image.entrypoint) + size(image.cmd) > kMaxEnvBytes) return too_large("command");
+  return OkStatus();
+}
+
 // What DefaultSpec gives to uid 1000, /workspace and the home, belongs to the sandbox's user.
 void GiveMountsTo(const ResolvedUser& user, std::vector<oci::Mount>& mounts) {
   for (oci::Mount& mount : mounts)
@@ -201,6 +221,27 @@ Status CheckWorkdir(const std::string& path, const std::string& field) {
   return OkStatus();
 }
 
+Result<std::string> NormalDirectory(const std::string& path, const std::string& field) {
+  if (path.empty()) return Invalid("must be an absolute path", field);
+  RETURN_IF_ERROR(CheckWorkdir(path, field));
+  std::string normal;
+  size_t depth = 0;
+  for (const std::string& part : Split(path, '/')) {
+    if (part == "." || part == "..") return Invalid("must be a path without . and ..", field);
+    if (part.empty()) continue;
+    normal.append("/").append(part);
+    ++depth;
+  }
+  if (depth == 0 || depth > kMaxWritableDirectoryDepth)
+    return Invalid("must be a directory below the root, at most " +
+                       std::to_string(kMaxWritableDirectoryDepth) + " levels",
+                   field);
+  for (const char* taken : {"/proc", "/sys", "/dev"})
+    if (normal == taken || normal.starts_with(std::string(taken) + "/"))
+      return Invalid("must not be in " + std::string(taken), field);
+  return normal;
+}
+
 void SetEnv(std::vector<std::string>& env, const std::string& name, const std::string& value) {
   std::string entry = name + "=";
   const auto same = std::find_if(env.begin(), env.end(),
@@ -210,6 +251,10 @@ void SetEnv(std::vector<std::string>& env, const std::string& name, const std::s
     *same = std::move(entry);
   else
     env.push_back(std::move(entry));
+}
+
+void UnsetEnv(std::vector<std::string>& env, const std::string& name) {
+  std::erase_if(env, [&](const std::string& entry) { return entry.starts_with(name + "="); });
 }
 
 void SetUserEnv(std::vector<std::string>& env, const ResolvedUser& user) {
@@ -246,7 +291,7 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
       .String("proc", &fields.proc, 256);
   const oci::Json* sections[std::size(kSections)];
   for (size_t i = 0; i < std::size(kSections); ++i) sections[i] = reader.Member(kSections[i].name);
-  if (fields.image.empty()) reader.Fail("image", "is required");
+  if (fields.image.empty()) reader.Fail("image", "is required, or template");
   if (fields.pull != "missing" && fields.pull != "never" && fields.pull != "always")
     reader.Fail("pull", "must be \"missing\", \"never\" or \"always\"");
   if (!fields.proc.empty() && fields.proc != "honest" && fields.proc != "pids")
@@ -272,6 +317,7 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
 
 Result<oci::Spec> BuildSpec(const SandboxFields& fields, const oci::ImageConfig& image,
                             const UserResolver& resolve_user) {
+  RETURN_IF_ERROR(CheckImageConfig(image));
   oci::Spec spec = runtime::DefaultSpec();
   oci::ProcessSpec& process = spec.process;
   const std::string& user = fields.user.empty() ? image.user : fields.user;
@@ -291,6 +337,8 @@ Result<oci::Spec> BuildSpec(const SandboxFields& fields, const oci::ImageConfig&
     process.cwd = fields.workdir;
   else if (!image.working_dir.empty() && image.working_dir[0] == '/')
     process.cwd = image.working_dir;
+  process.args = image.entrypoint;
+  process.args.insert(process.args.end(), image.cmd.begin(), image.cmd.end());
   spec.root.readonly = fields.readonly_root;
   process.no_new_privileges = fields.no_new_privileges;
   if (fields.proc == "pids") runtime::UsePidsProc(spec);

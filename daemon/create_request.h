@@ -17,6 +17,16 @@
 namespace hutch::daemon {
 
 using StringMap = std::map<std::string, std::string>;
+// What commands get besides the sandbox's environment; nothing: the name is taken out of it.
+using RemoteEnv = std::map<std::string, std::optional<std::string>>;
+
+// A place of the root that can be written, empty at first, on the sandbox's scratch file system.
+struct WritableDirectory {
+  std::string path = {};  // as NormalDirectory() makes it
+  uint32_t mode = 0755;
+  bool users = false;            // it belongs to the sandbox's user; else to root
+  bool only_if_missing = false;  // the image's own is left as it is
+};
 
 // Every value is known: defaults are filled in, ceilings kept.
 struct SandboxFields {
@@ -35,6 +45,12 @@ struct SandboxFields {
   oci::Json relax = oci::Json::object();            // as given
   bool full_proc = false, no_new_privileges = true;
   std::optional<oci::LinuxSeccomp> seccomp;
+
+  // Of the template it is made from; not in a request.
+  std::string template_name;  // empty: none
+  RemoteEnv remote_env;
+  std::vector<WritableDirectory> directories;
+  bool has_lifecycle = false;  // commands follow before it counts as made
 };
 
 // kInvalidArgument with the field, kLimit past a ceiling, kUnsupported for a network mode other
@@ -50,15 +66,21 @@ struct ResolvedUser {
 // Turns "1000", "1000:1000", "node", "node:node" into numbers. See daemon/image_users.h.
 using UserResolver = std::function<Result<ResolvedUser>(const std::string& user)>;
 
-// DefaultSpec changed by the image's configuration, then by the request.
+// DefaultSpec changed by the image's configuration, then by the request; process.args are the
+// image's entrypoint and command. kLimit for an image whose environment or command is larger than
+// one of a request may be.
 Result<oci::Spec> BuildSpec(const SandboxFields& fields, const oci::ImageConfig& image,
                             const UserResolver& resolve_user);
 
 // Shared with exec requests.
 Status CheckEnv(const StringMap& env, const std::string& field);
 Status CheckWorkdir(const std::string& path, const std::string& field);
+// "/a//b/" as "/a/b". kInvalidArgument for what is relative, has "." or "..", is the root, or is
+// below /proc, /sys or /dev.
+Result<std::string> NormalDirectory(const std::string& path, const std::string& field);
 // Sets or replaces NAME=value.
 void SetEnv(std::vector<std::string>& env, const std::string& name, const std::string& value);
+void UnsetEnv(std::vector<std::string>& env, const std::string& name);
 bool IsRoot(const std::string& user);  // "root", "0" and the like
 // HOME and USER that fit a user.
 void SetUserEnv(std::vector<std::string>& env, const ResolvedUser& user);

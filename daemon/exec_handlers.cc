@@ -205,6 +205,8 @@ void HandleExec(Api& api, Request request, Responder responder) {
   if (!entry.has_value()) return responder.Send(entry.error());
   Result<ExecFields> fields = ParseExecFields(request.json, api.config);
   if (!fields.has_value()) return responder.Send(fields.error());
+  const Status command = UseImageCommand((*entry)->facts.process.args, &*fields);
+  if (!command.has_value()) return responder.Send(command.error());
   const bool streams = request.wants_events || request.wants_ndjson;
   if (streams && fields->wait_seconds)
     return responder.Send(Error{.code = Code::kInvalidArgument,

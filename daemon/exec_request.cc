@@ -11,7 +11,7 @@ using oci::ObjectReader;
 Status ParseCommand(ObjectReader& reader, std::vector<std::string>* args) {
   const oci::Json* command = reader.Member("command");
   if (command == nullptr) {
-    reader.Fail("command", "is required");
+    args->clear();  // the image's: UseImageCommand()
   } else if (command->is_string()) {
     *args = {"/bin/sh", "-c", command->get<std::string>()};
   } else {
@@ -83,6 +83,16 @@ void ParseTerminal(ObjectReader& reader, ProcessFields* fields) {
 }
 
 }  // namespace
+
+Status UseImageCommand(const std::vector<std::string>& image_command, CommandFields* fields) {
+  if (!fields->args.empty()) return OkStatus();
+  if (image_command.empty() || image_command.front().empty())
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "command is required: the image has none of its own",
+                 .field = "command"};
+  fields->args = image_command;
+  return OkStatus();
+}
 
 void ParseBytes(ObjectReader& reader, const std::string& name, std::string* bytes) {
   const std::string name_base64 = name + "_base64";

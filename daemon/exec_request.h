@@ -19,7 +19,7 @@ namespace hutch::daemon {
 
 // What exec and background processes are asked alike.
 struct CommandFields {
-  std::vector<std::string> args;  // never empty
+  std::vector<std::string> args;  // empty until UseImageCommand() when none is given
   StringMap env;
   std::string workdir, user;  // empty: the sandbox's
   bool has_stdin = false;     // else end of file at once
@@ -46,6 +46,9 @@ struct ProcessFields : CommandFields {
   uint64_t log_bytes = kDefaultLogBytes;
 };
 Result<ProcessFields> ParseProcessFields(const oci::Json& json, const Config& config);
+// The image's entrypoint and command where the request names no command. kInvalidArgument, field
+// "command", when there is none.
+Status UseImageCommand(const std::vector<std::string>& image_command, CommandFields* fields);
 // Bytes given as text in `name`, or as base64 in `name`_base64.
 void ParseBytes(oci::ObjectReader& reader, const std::string& name, std::string* bytes);
 // "auto", "utf-8", "base64".

@@ -53,6 +53,10 @@ void HandlePruneImages(Api& api, Request request, Responder responder);
 void HandleSaveImage(Api& api, Request request, Responder responder);
 void HandleLoadImage(Api& api, Request request, Responder responder);
 
+void HandleListTemplates(Api& api, Request request, Responder responder);
+void HandleGetTemplate(Api& api, Request request, Responder responder);
+void HandleValidateTemplate(Api& api, Request request, Responder responder);
+
 oci::Json AuditStateJson(const Audit& audit);  // for GET /v1/info
 void HandleAudit(Api& api, Request request, Responder responder);
 void HandleSandboxAudit(Api& api, Request request, Responder responder);

@@ -29,6 +29,8 @@ inline constexpr size_t kMaxLabelBytes = 1024;  // a key or a value
 inline constexpr size_t kMaxEnvEntries = 1024;
 inline constexpr size_t kMaxEnvBytes = 128 * 1024;
 inline constexpr size_t kMaxPathBytes = 4095;
+inline constexpr size_t kMaxWritableDirectories = 16;  // of an image and a template together
+inline constexpr size_t kMaxWritableDirectoryDepth = 32;
 inline constexpr uint64_t kMinDiskBytes = 1024 * 1024;
 inline constexpr uint64_t kMinPids = 4;
 inline constexpr Milliseconds kReadyDeadline{30'000};  // from the request to an answering agent
@@ -81,6 +83,13 @@ inline constexpr size_t kMaxAuditPage = 1000;              // entries of one ans
 inline constexpr size_t kMaxAuditCommandBytes = 4096;      // kept of a command's arguments
 inline constexpr size_t kMaxAuditContentBytes = 2048;      // kept of a stream, where asked for
 inline constexpr size_t kMaxAuditDetailBytes = 16 * 1024;  // of one entry
+
+// Templates.
+inline constexpr size_t kMaxDevcontainerBytes = 128 * 1024;  // of a devcontainer.json
+inline constexpr size_t kMaxDevcontainerDepth = 32;
+inline constexpr size_t kMaxTemplates = 256;            // looked at in the directory
+inline constexpr size_t kMaxTemplateCommands = 32;      // of one property, at the same time
+inline constexpr size_t kMaxLifecycleTailBytes = 4096;  // of a failed command's output
 
 // Users of images.
 inline constexpr size_t kMaxPasswdBytes = 1024 * 1024;

@@ -91,6 +91,8 @@ void HandleStartProcess(Api& api, Request request, Responder responder) {
   if (!entry.has_value()) return responder.Send(entry.error());
   Result<ProcessFields> fields = ParseProcessFields(request.json, api.config);
   if (!fields.has_value()) return responder.Send(fields.error());
+  const Status command = UseImageCommand((*entry)->facts.process.args, &*fields);
+  if (!command.has_value()) return responder.Send(command.error());
   const auto shared = std::make_shared<Responder>(std::move(responder));
   const auto place = std::make_shared<std::weak_ptr<BackgroundProcess>>();
   const std::string id = (*entry)->facts.id;

@@ -9,30 +9,29 @@ namespace {
 
 constexpr size_t kMaxCredentialBytes = 16384;  // tokens are long
 
-// Joins or begins the pull; `done` is called unless the client hangs up. The audit log gets it
-// either way.
-void PullFor(Api& api, const Peer& caller, const rootfs::PullRequest& request,
-             const std::shared_ptr<JobAnswer>& answer,
-             const std::function<void(const Result<rootfs::Image>&)>& done) {
+// Joins or begins the pull; the audit log gets it. Returns what leaves it; empty when it could not
+// be begun, which `done` was told.
+std::function<void()> PullFor(Api& api, const Peer& caller, const rootfs::PullRequest& request,
+                              Progress progress,
+                              const std::function<void(const Result<rootfs::Image>&)>& done) {
   const auto audit = [&api, caller, subject = request.reference.ToString()](const Status& outcome) {
     AuditImage(api, caller, AuditKind::kImagePulled, subject, outcome);
   };
   const Result<Pulls::Ticket> ticket = api.images.pulls().Join(
-      request, {.progress = [answer](const rootfs::Progress& report) { answer->Report(report); },
-                .done =
-                    [audit, answer, done](const Result<rootfs::Image>& image) {
-                      answer->OnHangup({});
-                      audit(image.has_value() ? OkStatus() : Status(image.error()));
-                      done(image);
-                    }});
+      request,
+      {.progress = std::move(progress), .done = [audit, done](const Result<rootfs::Image>& image) {
+         audit(image.has_value() ? OkStatus() : Status(image.error()));
+         done(image);
+       }});
   if (!ticket.has_value()) {
     audit(ticket.error());
-    return done(ticket.error());
+    done(ticket.error());
+    return {};
   }
-  answer->OnHangup([&api, audit, ticket = *ticket] {
+  return [&api, audit, ticket = *ticket] {
     api.images.pulls().Leave(ticket);
     audit(Error{.code = Code::kUnavailable, .what = "the client hung up"});
-  });
+  };
 }
 
 // What a create says of a pull that failed.
@@ -64,30 +63,39 @@ void HandlePullImage(Api& api, Request request, Responder responder) {
   }
   pull.reference = *std::move(reference);
   const auto answer = std::make_shared<JobAnswer>(request, std::move(responder));
-  PullFor(api, request.peer, pull, answer, [answer](const Result<rootfs::Image>& image) {
-    answer->Finish(201, image.has_value() ? Result<oci::Json>(ImageJson(*image)) : image.error());
-  });
+  std::function<void()> leave = PullFor(
+      api, request.peer, pull, [answer](const rootfs::Progress& report) { answer->Report(report); },
+      [answer](const Result<rootfs::Image>& image) {
+        answer->Finish(201,
+                       image.has_value() ? Result<oci::Json>(ImageJson(*image)) : image.error());
+      });
+  if (leave) answer->OnHangup(std::move(leave));
 }
 
-void WithImage(Api& api, const Peer& caller, const SandboxFields& fields,
-               const std::shared_ptr<JobAnswer>& answer,
-               std::function<void(Result<std::string> name)> then) {
+std::function<void()> WithImage(Api& api, const Peer& caller, const SandboxFields& fields,
+                                Progress progress,
+                                std::function<void(Result<std::string> name)> then) {
   const std::string& image = fields.image;
   const bool always = fields.pull == "always";
-  if (fields.pull == "never" || (!always && api.images.Has(image))) return then(image);
+  const auto now = [&then](Result<std::string> name) -> std::function<void()> {
+    then(std::move(name));
+    return {};
+  };
+  if (fields.pull == "never" || (!always && api.images.Has(image))) return now(image);
   Result<rootfs::Reference> reference = api.images.Pullable(image);
   if (!reference.has_value()) {
     const bool names_none = reference.error().code == Code::kInvalidArgument;
-    if (!always && names_none) return then(image);
-    return then(ForCreate(std::move(reference).error(), image));
+    if (!always && names_none) return now(image);
+    return now(ForCreate(std::move(reference).error(), image));
   }
   rootfs::PullRequest pull;
   pull.reference = *std::move(reference);
-  PullFor(api, caller, pull, answer,
-          [image, name = pull.reference.ToString(),
-           then = std::move(then)](const Result<rootfs::Image>& pulled) {
-            then(pulled.has_value() ? Result<std::string>(name) : ForCreate(pulled.error(), image));
-          });
+  return PullFor(
+      api, caller, pull, std::move(progress),
+      [image, name = pull.reference.ToString(),
+       then = std::move(then)](const Result<rootfs::Image>& pulled) {
+        then(pulled.has_value() ? Result<std::string>(name) : ForCreate(pulled.error(), image));
+      });
 }
 
 }  // namespace hutch::daemon

@@ -1,9 +1,7 @@
 #include <memory>
 
-#include "base/log.h"
-#include "daemon/audit_records.h"
 #include "daemon/handlers.h"
-#include "daemon/wanted_image.h"
+#include "daemon/template_start.h"
 
 namespace hutch::daemon {
 namespace {
@@ -43,40 +41,11 @@ bool Fits(const Filter& filter, const SandboxEntry& entry) {
 
 }  // namespace
 
-namespace {
-
-void CreateSandbox(Api& api, const Peer& caller, SandboxFields fields,
-                   const std::shared_ptr<JobAnswer>& answer) {
-  Result<std::string> id = api.sandboxes.Create(
-      std::move(fields), caller, [&api, answer, caller](Result<SandboxEntry*> entry) {
-        AuditCreation(api, caller, entry);
-        answer->Finish(201, entry.has_value() ? Result<oci::Json>(api.sandboxes.ToJson(**entry))
-                                              : entry.error());
-      });
-  if (!id.has_value()) {
-    AuditDenial(api, caller, nullptr, "create", id.error());
-    return answer->Finish(201, id.error());
-  }
-  // Whoever asked never learns its id: it would live on unknown.
-  answer->OnHangup([&api, id = *id] { api.sandboxes.Abandon(id); });
-}
-
-}  // namespace
-
 void HandleCreateSandbox(Api& api, Request request, Responder responder) {
-  Result<SandboxFields> fields = ParseSandboxFields(request.json, api.config);
-  if (!fields.has_value()) return responder.Send(fields.error());
-  const auto answer = std::make_shared<JobAnswer>(request, std::move(responder));
-  WithImage(api, request.peer, *fields, answer,
-            [&api, answer, caller = request.peer, fields = *fields](Result<std::string> image) {
-              if (!image.has_value()) {
-                AuditDenial(api, caller, nullptr, "create", image.error());
-                return answer->Finish(201, image.error());
-              }
-              SandboxFields wanted = fields;
-              wanted.image = *std::move(image);
-              CreateSandbox(api, caller, std::move(wanted), answer);
-            });
+  Result<CreatePlan> plan = PlanCreate(request.json, api.config);
+  if (!plan.has_value()) return responder.Send(plan.error());
+  std::make_shared<SandboxStart>(api, request, std::move(responder), *plan)
+      ->Run(std::move(plan->fields));
 }
 
 void HandleListSandboxes(Api& api, Request request, Responder responder) {

@@ -2,6 +2,8 @@
 
 #include <iterator>
 
+#include "daemon/limits.h"
+
 namespace hutch::daemon {
 namespace {
 
@@ -9,6 +11,7 @@ using oci::Json;
 using oci::ObjectReader;
 
 constexpr const char* kStateNames[] = {"creating", "running", "stopped"};
+constexpr const char* kLifecycleNames[] = {"none", "running", "done", "failed", "interrupted"};
 
 struct Move {
   SandboxState from, to;
@@ -80,6 +83,51 @@ Json TimingsJson(const SandboxFacts& facts) {
   return json;
 }
 
+Json LifecycleJson(const LifecycleFacts& facts) {
+  if (facts.state == LifecycleFacts::State::kNone) return nullptr;
+  return {{"state", kLifecycleNames[static_cast<size_t>(facts.state)]},
+          {"stage", OrNull(facts.stage)},
+          {"error", OrNull(facts.error)}};
+}
+
+Json RemoteEnvJson(const RemoteEnv& env) {
+  Json json = Json::object();
+  for (const auto& [name, value] : env) json[name] = value ? Json(*value) : Json();
+  return json;
+}
+
+Json TemplateFactsJson(const SandboxFacts& facts) {
+  Json lifecycle = LifecycleJson(facts.lifecycle);
+  if (!lifecycle.is_null()) lifecycle["awaited"] = facts.lifecycle.awaited;
+  return {{"name", facts.fields.template_name},
+          {"remote_env", RemoteEnvJson(facts.fields.remote_env)},
+          {"lifecycle", std::move(lifecycle)}};
+}
+
+Status LoadTemplateFacts(const Json& json, SandboxFacts* facts) {
+  ObjectReader reader(json, "template");
+  reader.String("name", &facts->fields.template_name);
+  const Json* remote = reader.Member("remote_env");
+  const Json* lifecycle = reader.Member("lifecycle");
+  RETURN_IF_ERROR(reader.Done(ObjectReader::Unknown::kIgnore));
+  if (remote != nullptr && remote->is_object())
+    for (const auto& [name, value] : remote->items()) {
+      auto& kept = facts->fields.remote_env[name];
+      if (value.is_string()) kept = value.get<std::string>();
+    }
+  if (lifecycle == nullptr) return OkStatus();
+  std::string state;
+  ObjectReader inner(*lifecycle, "template.lifecycle");
+  inner.String("state", &state)
+      .String("stage", &facts->lifecycle.stage)
+      .String("error", &facts->lifecycle.error)
+      .Bool("awaited", &facts->lifecycle.awaited);
+  RETURN_IF_ERROR(inner.Done(ObjectReader::Unknown::kIgnore));
+  for (size_t i = 0; i < std::size(kLifecycleNames); ++i)
+    if (state == kLifecycleNames[i]) facts->lifecycle.state = static_cast<LifecycleFacts::State>(i);
+  return OkStatus();
+}
+
 Error Damaged(const std::string& id, const std::string& what) {
   return Error{.code = Code::kCorrupt, .what = "state of " + id + ": " + what};
 }
@@ -116,6 +164,8 @@ Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments,
       {"state", StateName(moments.state)},
       {"image", facts.image_reference},
       {"image_id", facts.image_id},
+      {"template", OrNull(fields.template_name)},
+      {"lifecycle", LifecycleJson(facts.lifecycle)},
       {"labels", fields.labels},
       {"owner", OrNull(fields.owner)},
       {"created_at", FormatRfc3339(facts.created_at)},
@@ -125,6 +175,8 @@ Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments,
       {"user", std::to_string(user.uid) + ":" + std::to_string(user.gid)},
       {"workdir", facts.process.cwd},
       {"env", EnvJson(facts.process.env)},
+      {"remote_env", RemoteEnvJson(fields.remote_env)},
+      {"command", facts.process.args},
       {"limits", LimitsJson(fields)},
       {"rootfs", {{"readonly", fields.readonly_root}}},
       {"proc", fields.full_proc ? "full" : fields.proc},
@@ -157,8 +209,10 @@ std::string SaveFacts(const SandboxFacts& facts) {
                          {"gid", process.user.gid},
                          {"env", process.env},
                          {"cwd", process.cwd},
+                         {"args", process.args},
                          {"cpus", process.cpus},
                          {"user_layer", facts.user_layer},
+                         {"template", TemplateFactsJson(facts)},
                          {"created_at", FormatRfc3339(facts.created_at)},
                          {"from_pool", facts.from_pool},
                          {"timings_ms", TimingsJson(facts)},
@@ -182,6 +236,7 @@ Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved,
       .Uint("gid", &gid, 0, UINT32_MAX - 1)
       .Strings("env", &facts.process.env)
       .String("cwd", &facts.process.cwd)
+      .Strings("args", &facts.process.args, size_t{2} * kMaxCommandArgs)
       .String("user_layer", &facts.user_layer)
       .String("created_at", &created_at)
       .Bool("from_pool", &facts.from_pool)
@@ -189,10 +244,12 @@ Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved,
   const Json* request = reader.Member("request");
   const Json* timings = reader.Member("timings_ms");
   const Json* cpus = reader.Member("cpus");
+  const Json* made_from = reader.Member("template");
   RETURN_IF_ERROR(reader.Done(ObjectReader::Unknown::kIgnore));
   if (version != 1) return Damaged(id, "version " + std::to_string(version));
   if (request == nullptr) return Damaged(id, "no request");
   ASSIGN_OR_RETURN(facts.fields, ParseSandboxFields(*request, without_ceilings));
+  if (made_from != nullptr) RETURN_IF_ERROR(LoadTemplateFacts(*made_from, &facts));
   ASSIGN_OR_RETURN(facts.created_at, ParseRfc3339(created_at));
   facts.process.user.uid = static_cast<uint32_t>(uid);
   facts.process.user.gid = static_cast<uint32_t>(gid);

@@ -26,13 +26,23 @@ bool MayMove(SandboxState from, SandboxState to);
 enum class StopCause { kDeleted, kIdleTimeout, kLifetime, kAgentDied, kOutOfMemory };
 const char* StopCauseName(StopCause cause);
 
+// The commands of the template it is made from.
+struct LifecycleFacts {
+  enum class State { kNone, kRunning, kDone, kFailed, kInterrupted };
+  State state = State::kNone;
+  bool awaited = false;    // the client that asked for the sandbox has no answer yet
+  std::string stage = {};  // that runs, or failed: "postCreateCommand"
+  std::string error = {};
+};
+
 // Survives a restart of the daemon.
 struct SandboxFacts {
   std::string id;
   SandboxFields fields;
   std::string image_id, image_reference;
-  oci::ProcessSpec process;  // user, env, cwd of commands that name none; cpus of all
+  oci::ProcessSpec process;  // user, env, cwd, args of commands that name none; cpus of all
   std::string user_layer;    // UserLayers' name; empty: none
+  LifecycleFacts lifecycle;
   WallTime created_at;
   bool from_pool = false;
   std::vector<std::pair<std::string, double>> timings_ms;  // "total" first

@@ -208,6 +208,13 @@ void Sandboxes::TakeUp(runtime::Recovered recovered) {
         {{"sandbox", id}, {"error", facts.error().ToString()}});
     return End(placed, StopCause::kDeleted);
   }
+  using Lifecycle = LifecycleFacts::State;
+  LifecycleFacts& lifecycle = placed.facts.lifecycle;
+  if (lifecycle.state == Lifecycle::kRunning && lifecycle.awaited) {
+    Log(LogLevel::kInfo, "a sandbox is removed whose creation nobody waits for", {{"sandbox", id}});
+    return End(placed, StopCause::kDeleted);
+  }
+  if (lifecycle.state == Lifecycle::kRunning) lifecycle.state = Lifecycle::kInterrupted;
   placed.moments.state = SandboxState::kRunning;
   MakeCommands(placed);
   placed.commands->TakeUp(ProcessDirectory(id));

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "daemon/devcontainer.h"
 #include "daemon/limits.h"
 
 namespace hutch::daemon {
@@ -129,18 +130,35 @@ std::set<std::string> Sandboxes::UserLayersInUse() const {
   return names;
 }
 
+// Volumes of the image and mounts of the template: mounts in request.spec, mount points returned.
+Result<std::vector<LayerDirectory>> Sandboxes::AddDirectories(const rootfs::Image& image,
+                                                              const SandboxFields& fields,
+                                                              runtime::CreateRequest& request) {
+  ASSIGN_OR_RETURN(const std::vector<WritableDirectory> directories,
+                   CollectDirectories(image.config, fields.directories));
+  std::vector<UniqueFd> layers;
+  if (!directories.empty())
+    for (const UniqueFd& layer : request.layers) {
+      ASSIGN_OR_RETURN(UniqueFd copy, Duplicate(layer.get()));
+      layers.push_back(std::move(copy));
+    }
+  return PlanDirectories(directories, rootfs::LowerLayers(std::move(layers)), request.spec);
+}
+
 // Before the sandbox is begun: the layer counts as in use once the entry is among the living, and
 // nothing else runs in between.
 Status Sandboxes::AddUserLayer(const rootfs::Image& image, SandboxFacts& facts,
                                runtime::CreateRequest& request) {
   const oci::User& user = facts.process.user;
   RETURN_IF_ERROR(ResolveUserOf(image, std::to_string(user.uid)));  // fills the cache
-  const UserFiles files = PlanUserFiles(users_by_image_.at(image.id), user.uid, user.gid);
-  if (files.name.empty()) return OkStatus();
+  UserFiles files = PlanUserFiles(users_by_image_.at(image.id), user.uid, user.gid);
+  ASSIGN_OR_RETURN(files.directories, AddDirectories(image, facts.fields, request));
+  if (files.empty()) return OkStatus();
   ASSIGN_OR_RETURN(facts.user_layer, user_layers_.Make(files, UserLayersInUse()));
   ASSIGN_OR_RETURN(UniqueFd layer, user_layers_.Open(facts.user_layer));
   request.layers.push_back(std::move(layer));
-  if (!facts.fields.env.contains("USER")) SetEnv(facts.process.env, "USER", files.name);
+  if (!files.name.empty() && !facts.fields.env.contains("USER"))
+    SetEnv(facts.process.env, "USER", files.name);
   return OkStatus();
 }
 
@@ -172,6 +190,11 @@ Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Cr
   entry->facts.process = request.spec.process;
   entry->facts.fields = std::move(fields);
   RETURN_IF_ERROR(AddUserLayer(*image, entry->facts, request));
+  SandboxFields& placed_fields = entry->facts.fields;
+  if (placed_fields.has_lifecycle)
+    entry->facts.lifecycle = {.state = LifecycleFacts::State::kRunning, .awaited = true};
+  ASSIGN_OR_RETURN(placed_fields.remote_env,
+                   ResolveRemoteEnv(placed_fields.remote_env, entry->facts.process.env));
   entry->facts.process.cpus = cpu_turns_.Take(entry->facts.fields.cpus);
   ASSIGN_OR_RETURN(entry->sandbox, parts_.runtime.Begin(std::move(request)));
   entry->facts.id = entry->sandbox->id();
@@ -402,6 +425,10 @@ Result<oci::ProcessSpec> Sandboxes::SpecFor(const SandboxEntry& entry, const std
 Result<oci::ProcessSpec> Sandboxes::SpecFor(const SandboxEntry& entry,
                                             const CommandFields& fields) {
   ASSIGN_OR_RETURN(oci::ProcessSpec spec, SpecFor(entry, fields.user));
+  for (const auto& [name, value] : entry.facts.fields.remote_env) {
+    if (value) SetEnv(spec.env, name, *value);
+    if (!value) UnsetEnv(spec.env, name);
+  }
   for (const auto& [name, value] : fields.env) SetEnv(spec.env, name, value);
   if (!fields.workdir.empty()) spec.cwd = fields.workdir;
   spec.args = fields.args;
@@ -416,6 +443,15 @@ Result<std::shared_ptr<Exec>> Sandboxes::Run(SandboxEntry& entry, ExecFields fie
   return entry.commands->Run(std::move(fields), std::move(spec),
                              parts_.config.max_commands_per_sandbox, std::move(done),
                              std::move(sink));
+}
+
+void Sandboxes::SetLifecycle(SandboxEntry& entry, LifecycleFacts lifecycle) {
+  entry.facts.lifecycle = std::move(lifecycle);
+  if (entry.sandbox == nullptr || entry.ending) return;
+  const Status saved = parts_.runtime.SaveState(*entry.sandbox, SaveFacts(entry.facts));
+  if (!saved.has_value())
+    Log(LogLevel::kError, "cannot save the state of a sandbox",
+        {{"sandbox", entry.facts.id}, {"error", saved.error().ToString()}});
 }
 
 std::string Sandboxes::ProcessDirectory(const std::string& id) const {

@@ -100,6 +100,8 @@ class Sandboxes {
   // A program of ours, inside, as a user of the sandbox's. Errors as Run's.
   Result<std::shared_ptr<ToolProcess>> RunTool(SandboxEntry& entry, ToolSpec tool,
                                                ToolProcess::Done done);
+  // How far a template's commands are; kept across restarts.
+  void SetLifecycle(SandboxEntry& entry, LifecycleFacts lifecycle);
   void KillCommands();  // of all sandboxes, when the daemon stops
   size_t commands_running() const;
   size_t ending() const;  // being removed, without those in quarantine
@@ -118,6 +120,9 @@ class Sandboxes {
   Result<oci::ProcessSpec> SpecFor(const SandboxEntry& entry, const std::string& user);
   Result<oci::ProcessSpec> SpecFor(const SandboxEntry& entry, const CommandFields& fields);
   Result<ResolvedUser> ResolveUserOf(const rootfs::Image& image, const std::string& user);
+  Result<std::vector<LayerDirectory>> AddDirectories(const rootfs::Image& image,
+                                                     const SandboxFields& fields,
+                                                     runtime::CreateRequest& request);
   Status AddUserLayer(const rootfs::Image& image, SandboxFacts& facts,
                       runtime::CreateRequest& request);
   std::set<std::string> UserLayersInUse() const;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -40,6 +41,28 @@ Status MakeReadableDirectory(const std::string& path) {
   RETURN_IF_ERROR(MakeDirectories(path, 0755));
   if (::chmod(path.c_str(), 0755) != 0) return SysError(errno, "chmod " + path);
   return OkStatus();
+}
+
+// As one text, so that its digest names the layer.
+std::string ContentOf(const UserFiles& files) {
+  std::string text = std::to_string(files.passwd.size()) + ":" + files.passwd + files.group;
+  for (const LayerDirectory& d : files.directories)
+    text += "\n" + d.path + std::string(1, '\0') + std::to_string(d.mode) + " " +
+            std::to_string(d.uid) + " " + std::to_string(d.gid);
+  return text;
+}
+
+Status FillLayer(const std::string& layer, const UserFiles& files) {
+  for (const LayerDirectory& d : files.directories) {
+    const std::string path = layer + d.path;
+    RETURN_IF_ERROR(MakeDirectories(path, 0700));
+    if (::lchown(path.c_str(), d.uid, d.gid) != 0) return SysError(errno, "chown " + path);
+    if (::chmod(path.c_str(), d.mode) != 0) return SysError(errno, "chmod " + path);
+  }
+  if (files.name.empty()) return OkStatus();
+  RETURN_IF_ERROR(MakeReadableDirectory(layer + "/etc"));
+  RETURN_IF_ERROR(WriteWorldReadable(layer + "/etc/passwd", files.passwd));
+  return WriteWorldReadable(layer + "/etc/group", files.group);
 }
 
 }  // namespace
@@ -84,8 +107,7 @@ Status UserLayers::Sweep(const std::set<std::string>& in_use) {
 }
 
 Result<std::string> UserLayers::Make(const UserFiles& files, const std::set<std::string>& in_use) {
-  const std::string both = std::to_string(files.passwd.size()) + ":" + files.passwd + files.group;
-  ASSIGN_OR_RETURN(std::string name, rootfs::HexOf(rootfs::DigestOf(both)));
+  ASSIGN_OR_RETURN(std::string name, rootfs::HexOf(rootfs::DigestOf(ContentOf(files))));
   const std::string path = directory_ + "/" + name;
   if (PathExists(path)) return name;
   RETURN_IF_ERROR(MakeDirectories(directory_, 0700));
@@ -97,14 +119,12 @@ Result<std::string> UserLayers::Make(const UserFiles& files, const std::set<std:
   if (names.size() >= kMaxUserLayers)
     return Error{.code = Code::kLimit,
                  .what = "living sandboxes have " + std::to_string(names.size()) +
-                         " users that their images do not know",
+                         " users and mount points that their images do not know",
                  .field = "user"};
   const std::string half = directory_ + "/" + kHalfMade;
   RETURN_IF_ERROR(RemoveTree(half));
   RETURN_IF_ERROR(MakeReadableDirectory(half));
-  RETURN_IF_ERROR(MakeReadableDirectory(half + "/etc"));
-  RETURN_IF_ERROR(WriteWorldReadable(half + "/etc/passwd", files.passwd));
-  RETURN_IF_ERROR(WriteWorldReadable(half + "/etc/group", files.group));
+  RETURN_IF_ERROR(FillLayer(half, files));
   if (::rename(half.c_str(), path.c_str()) != 0) return SysError(errno, "rename " + half);
   return name;
 }

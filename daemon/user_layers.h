@@ -1,6 +1,7 @@
-// A passwd and a group entry for a sandbox's user where the image has none: a small layer over the
-// image's, with the image's own text and the missing lines. Where the image has both entries
-// nothing is made. One directory for each distinct content, on disk beside the images.
+// What a sandbox needs of its root and its image lacks: a passwd and a group entry for its user,
+// and mount points. A small layer over the image's: the image's own text with the missing lines,
+// and empty directories. Where nothing is missing none is made. One directory for each distinct
+// content, on disk beside the images.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +11,17 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "daemon/image_users.h"
+#include "daemon/writable_directories.h"
 
 namespace hutch::daemon {
 
-// What the layer holds; `name` is empty when the image has what is needed.
+// What the layer holds; `name` is empty when the image knows the user.
 struct UserFiles {
   std::string passwd, group;
-  std::string name;  // of the user
+  std::string name;                              // of the user
+  std::vector<LayerDirectory> directories = {};  // parents first
+
+  bool empty() const { return name.empty() && directories.empty(); }
 };
 // Pure. The user is called "sandbox", or by its number where that name is taken.
 UserFiles PlanUserFiles(const ImageUsers& image, uint32_t uid, uint32_t gid);

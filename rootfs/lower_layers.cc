@@ -17,8 +17,8 @@ constexpr uint64_t kInside =
 
 std::optional<struct statx> StatIn(int directory_fd, const std::string& name) {
   struct statx st {};
-  const long rc = sys::Raw(SYS_statx, directory_fd, name.c_str(), AT_SYMLINK_NOFOLLOW,
-                           STATX_TYPE | STATX_SIZE, &st);
+  const long rc =
+      sys::Raw(SYS_statx, directory_fd, name.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &st);
   if (rc < 0) return std::nullopt;
   return st;
 }
@@ -91,7 +91,8 @@ std::optional<LowerEntry> LowerLayers::Find(const std::string& path) const {
     if (!st) continue;
     const FileKind kind = KindAt(*st);
     if (kind == FileKind::kWhiteout) return std::nullopt;
-    return LowerEntry{kind, st->stx_size};
+    return LowerEntry{kind, st->stx_size, static_cast<uint32_t>(st->stx_mode & 07777), st->stx_uid,
+                      st->stx_gid};
   }
   return std::nullopt;
 }

@@ -21,6 +21,7 @@ FileKind KindOf(mode_t mode, uint32_t device_major, uint32_t device_minor);
 struct LowerEntry {
   FileKind kind;
   uint64_t size_bytes;
+  uint32_t mode = 0, uid = 0, gid = 0;  // permissions, and the owner as the layers have it
 };
 
 // Not thread-safe: remembers the directory it looked into last.

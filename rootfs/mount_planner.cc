@@ -2,6 +2,7 @@
 
 #include <linux/mount.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/text.h"
@@ -24,9 +25,15 @@ struct Options {
   std::vector<std::pair<std::string, std::string>> pairs;  // what is not a flag
 };
 
+struct ScratchPlace {
+  std::string target;     // in the root
+  std::string directory;  // on the scratch file system
+};
+
 class Planner {
  public:
   MountPlan plan;
+  std::vector<ScratchPlace> places;  // of the tmpfs mounts so far
 
   uint32_t Text(const std::string& text) {
     const auto at = static_cast<uint32_t>(plan.strings.size());
@@ -81,6 +88,28 @@ Result<std::string> Target(const oci::Mount& mount) {
 
 using PlanFn = Status (*)(Planner&, const oci::Mount&, const std::string& target);
 
+// A tmpfs below another one is a directory of it: both are on the one scratch file system. False
+// when it is below none.
+bool PlanInside(Planner& planner, const ScratchDirectory& wanted, const std::string& target) {
+  const ScratchPlace* place = nullptr;
+  for (const ScratchPlace& one : planner.places)
+    if (target.starts_with(one.target + "/") &&
+        (place == nullptr || one.target.size() > place->target.size()))
+      place = &one;
+  if (place == nullptr) return false;
+  std::string path = place->directory;
+  std::vector<ScratchDirectory>& directories = planner.plan.scratch_directories;
+  for (const std::string& part : Split(target.substr(place->target.size() + 1), '/')) {
+    path += "/" + part;
+    const bool last = path.size() == place->directory.size() + target.size() - place->target.size();
+    const auto known = std::find_if(directories.begin(), directories.end(),
+                                    [&](const ScratchDirectory& d) { return d.name == path; });
+    if (known == directories.end())
+      directories.push_back({path, last ? wanted.mode : 0755, wanted.uid, wanted.gid});
+  }
+  return true;
+}
+
 // A size of its own makes a file system of its own; without one the directory is on the shared,
 // bounded scratch file system.
 Status PlanTmpfs(Planner& planner, const oci::Mount& mount, const std::string& target) {
@@ -109,9 +138,11 @@ Status PlanTmpfs(Planner& planner, const oci::Mount& mount, const std::string& t
     planner.SetPairs(op, options.pairs);
     return OkStatus();
   }
+  if (PlanInside(planner, directory, target)) return OkStatus();
   MountOp& op = planner.Add(MountOpKind::kScratchBind, target);
   op.source = planner.Text(directory.name);
   op.attributes = options.attributes | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+  planner.places.push_back({target, directory.name});
   planner.plan.scratch_directories.push_back(directory);
   return OkStatus();
 }

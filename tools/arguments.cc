@@ -5,6 +5,7 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 namespace hutch::tools {
 namespace {
@@ -34,6 +35,8 @@ const char* HelpFor(Names names) {
       return "A file or directory on this host";
     case Names::kCommand:
       return "The command and its arguments, behind --";
+    case Names::kTemplates:
+      return "A template's name";
     case Names::kProcesses:
       return "A background process of it (hutch ps lists them)";
     case Names::kPlaces:
@@ -131,10 +134,19 @@ Arguments ParseArguments(std::vector<std::string> words) {
     const char* named = std::getenv("HUTCH_SOCKET");
     options.socket = named != nullptr && *named != '\0' ? named : kDefaultSocket;
   }
-  if (!TakesCommand(*chosen) && had_separator) {
+  // "run --template T COMMAND": there is no image that the first word could be.
+  if (TakesCommand(*chosen) && !options.template_name.empty() && !options.image.empty())
+    options.command.insert(options.command.begin(), std::exchange(options.image, {}));
+  const bool makes_sandbox = (chosen->groups & kSandbox) != 0;
+  if (makes_sandbox && options.image.empty() == options.template_name.empty()) {
+    parsed.text =
+        Mistake(std::string(chosen->name) + " needs either an IMAGE or --template", had_separator);
+    parsed.exit_code = PassesExitCode(*chosen) ? kExitOwnError : kExitUsage;
+  } else if (!TakesCommand(*chosen) && had_separator) {
     parsed.text = Mistake(std::string(chosen->name) + " takes no command behind --", true);
     parsed.exit_code = PassesExitCode(*chosen) ? kExitOwnError : kExitUsage;
-  } else if (TakesCommand(*chosen) && options.command.empty() && !options.terminal) {
+  } else if (TakesCommand(*chosen) && !makes_sandbox && options.command.empty() &&
+             !options.terminal) {
     parsed.text = Mistake(std::string(chosen->name) + " needs a command to run behind --", true);
     parsed.exit_code = kExitOwnError;
   } else {

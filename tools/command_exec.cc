@@ -5,11 +5,11 @@
 
 #include "base/file.h"
 #include "tools/commands.h"
+#include "tools/creation.h"
 #include "tools/exec_outcome.h"
 #include "tools/interaction.h"
 #include "tools/interrupts.h"
 #include "tools/request_bodies.h"
-#include "tools/show_progress.h"
 
 namespace hutch::tools {
 namespace {
@@ -146,8 +146,8 @@ Result<int> RunRun(Context& context) {
   ASSIGN_OR_RETURN(const Json create, PlanCreateBody(context.options));
   ASSIGN_OR_RETURN(const Json body, PlanBody(context.options, ExecIn::kOwnSandbox));
   ASSIGN_OR_RETURN(UniqueFd signals, CatchSignals(Catch::kEnds));
-  context.client.set_interrupt_fd(signals.get());  // a pull may take long
-  auto made = PostShowingProgress(context, "/v1/sandboxes", create);
+  context.client.set_interrupt_fd(signals.get());  // a pull or a template may take long
+  auto made = CreateSandbox(context, create);
   context.client.set_interrupt_fd(-1);
   if (!made && made.error().what == "interrupted") return 128 + NextSignal(signals.get());
   ASSIGN_OR_RETURN(const Json sandbox, std::move(made));

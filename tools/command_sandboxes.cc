@@ -1,8 +1,8 @@
 // create, ls, inspect, rm, heartbeat.
 #include "base/text.h"
 #include "tools/commands.h"
+#include "tools/creation.h"
 #include "tools/request_bodies.h"
-#include "tools/show_progress.h"
 
 namespace hutch::tools {
 namespace {
@@ -47,7 +47,7 @@ Cell StateCell(const SandboxLine& line) {
 
 Result<int> RunCreate(Context& context) {
   ASSIGN_OR_RETURN(const Json body, PlanCreateBody(context.options));
-  ASSIGN_OR_RETURN(const Json sandbox, PostShowingProgress(context, "/v1/sandboxes", body));
+  ASSIGN_OR_RETURN(const Json sandbox, CreateSandbox(context, body));
   if (context.options.json) {
     RETURN_IF_ERROR(PrintJsonText(sandbox));
     return 0;

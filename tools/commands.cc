@@ -11,10 +11,10 @@ namespace hutch::tools {
 namespace {
 
 constexpr Positional kImageAndCommand[] = {
-    {"IMAGE", &Options::image, Names::kImages, true},
+    {"IMAGE", &Options::image, Names::kImages, false},
     {"COMMAND", &Options::command, Names::kCommand, false},
 };
-constexpr Positional kImage[] = {{"IMAGE", &Options::image, Names::kImages, true}};
+constexpr Positional kImage[] = {{"IMAGE", &Options::image, Names::kImages, false}};
 constexpr Positional kIdAndCommand[] = {
     {"ID", &Options::id, Names::kSandboxes, true},
     {"COMMAND", &Options::command, Names::kCommand, false},
@@ -35,6 +35,7 @@ constexpr Positional kReferenceAndName[] = {
     {"NAME:TAG", &Options::reference, Names::kNothing, true},
 };
 constexpr Positional kReferences[] = {{"IMAGE", &Options::ids, Names::kImages, true}};
+constexpr Positional kTemplate[] = {{"TEMPLATE", &Options::id, Names::kTemplates, true}};
 constexpr Positional kShell[] = {{"SHELL", &Options::shell, Names::kShells, true}};
 
 constexpr Positional kSourceAndDestination[] = {
@@ -53,6 +54,24 @@ constexpr CommandRow kFilesCommands[] = {
      RunFilesMakeDirectory, {}},
 };
 // clang-format on
+
+constexpr CommandRow kTemplateCommands[] = {
+    {"ls", "List the templates", kQuiet, {}, "hutch template ls", RunTemplateList, {}},
+    {"inspect",
+     "Print what a template makes of a sandbox, as JSON",
+     0,
+     kTemplate,
+     "hutch template inspect python",
+     RunTemplateInspect,
+     {}},
+    {"validate",
+     "Check a devcontainer.json",
+     0,
+     kPath,
+     "hutch template validate .devcontainer/devcontainer.json",
+     RunTemplateValidate,
+     {}},
+};
 
 constexpr CommandRow kImageCommands[] = {
     {"pull",
@@ -157,6 +176,7 @@ constexpr CommandRow kCommands[] = {
     {"rm", "Destroy sandboxes with everything in them", 0, kIds, "hutch rm box", RunRemove, {}},
     {"heartbeat", "Put off a sandbox's idle time-out", 0, kId, "hutch heartbeat box", RunHeartbeat, {}},
     {"image", "Pull, import, build, save, list and remove images; list the catalog", 0, {}, "hutch image ls", nullptr, kImageCommands},
+    {"template", "List, show and check templates", 0, {}, "hutch template ls", nullptr, kTemplateCommands},
     {"audit", "Show who did what to which sandbox, oldest first", kAudit, kOptionalId,
      "hutch audit box --since 1h --kind exec", RunAudit, {}},
     {"info", "Show the daemon's version, limits, pools and features", 0, {}, "hutch info --json", RunInfo, {}},

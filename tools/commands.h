@@ -73,6 +73,9 @@ Result<int> RunImageHistory(Context& context);
 Result<int> RunImagePrune(Context& context);
 Result<int> RunImageSave(Context& context);
 Result<int> RunImageLoad(Context& context);
+Result<int> RunTemplateList(Context& context);  // command_templates.cc
+Result<int> RunTemplateInspect(Context& context);
+Result<int> RunTemplateValidate(Context& context);
 Result<int> RunInfo(Context& context);
 Result<int> RunAudit(Context& context);       // command_info.cc
 Result<int> RunCompletion(Context& context);  // completion.cc

@@ -84,6 +84,7 @@ struct Place {
   size_t positionals = 0;  // already given
   std::string last;        // of them
   bool value_expected = false;
+  const OptionRow* value_of = nullptr;  // the option that expects it
   bool behind_separator = false;
 };
 
@@ -100,6 +101,7 @@ Place Walk(std::span<const std::string> words) {
     } else if (word.starts_with("-")) {
       const OptionRow* option = FindOption(word, groups);
       place.value_expected = option != nullptr && *option->value != '\0';
+      place.value_of = option;
     } else if (const CommandRow* row = FindRow(rows, word); row != nullptr && !rows.empty()) {
       place.row = row;
     } else {
@@ -155,6 +157,7 @@ std::vector<std::string> AskDaemon(Client& client, Names kind, const std::string
       {Names::kSandboxes, "/v1/sandboxes?state=running", "sandboxes", {"name", "id"}},
       {Names::kImages, "/v1/images", "images", {"references"}},
       {Names::kCatalog, "/v1/info", "", {"catalog"}},
+      {Names::kTemplates, "/v1/templates", "templates", {"name"}},
       {Names::kProcesses,
        "/v1/sandboxes/" + EncodeSegment(before) + "/processes",
        "processes",
@@ -188,10 +191,15 @@ std::vector<std::string> Complete(std::span<const std::string> words, const Name
   std::vector<std::string> found;
   if (words.empty()) return found;
   const Place place = Walk(words.first(words.size() - 1));
-  if (place.value_expected || place.behind_separator) return found;  // the shell's own: files
+  const bool template_expected = place.value_expected && place.value_of != nullptr &&
+                                 std::string_view(place.value_of->flags) == "--template";
+  if (place.behind_separator || (place.value_expected && !template_expected))
+    return found;  // the shell's own: files
   const std::string& current = words.back();
   std::vector<std::string> candidates;
-  if (current.starts_with("-")) {
+  if (template_expected) {
+    candidates = source(Names::kTemplates, "");
+  } else if (current.starts_with("-")) {
     const unsigned groups = kGlobal | (place.row != nullptr ? place.row->groups : 0u);
     candidates.emplace_back("--help");
     for (const OptionRow& row : AllOptions())

@@ -10,6 +10,8 @@ constexpr OptionRow kOptions[] = {
     {kGlobal, "--socket", &Options::socket, "PATH",
      "The daemon's socket (or HUTCH_SOCKET; default /run/hutch/hutchd.sock)"},
     {kGlobal, "--json", &Options::json, "", "Print the daemon's JSON instead of text"},
+    {kSandbox, "--template", &Options::template_name, "NAME",
+     "Instead of IMAGE: a template (hutch template ls lists them)"},
     {kSandbox, "--name", &Options::name, "NAME", "A name, usable wherever an id is"},
     {kSandbox, "--pull", &Options::pull, "WHEN",
      "Get the image from its registry: missing (default), never, always"},

@@ -16,7 +16,7 @@ struct Options {
   std::string socket;
   bool json = false;
   // create and run
-  std::string image, pull, name, owner, workdir, user;
+  std::string image, template_name, pull, name, owner, workdir, user;
   std::vector<std::string> labels, env;
   std::string memory, cpus, pids, disk, open_files, idle, lifetime;
   bool writable = false;
@@ -94,6 +94,7 @@ enum class Names {
   kShells,
   kFiles,
   kCommand,
+  kTemplates,
   kProcesses,  // of the sandbox that the positional before it names
   kPlaces,     // SANDBOX:/path
 };

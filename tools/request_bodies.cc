@@ -59,6 +59,7 @@ struct ValueRow {
 constexpr ValueRow kCreateValues[] = {
     {"IMAGE", &Options::image, "", "image", TextValue},
     {"--pull", &Options::pull, "", "pull", TextValue},
+    {"--template", &Options::template_name, "", "template", TextValue},
     {"--name", &Options::name, "", "name", TextValue},
     {"--owner", &Options::owner, "", "owner", TextValue},
     {"--workdir", &Options::workdir, "", "workdir", TextValue},
@@ -149,7 +150,8 @@ Result<Json> PlanCreateBody(const Options& options) {
 }
 
 Result<Json> PlanExecBody(const Options& options, std::string_view stdin_bytes, ExecIn where) {
-  Json body = {{"command", options.command}};
+  Json body = Json::object();
+  if (!options.command.empty()) body["command"] = options.command;  // else the image's
   RETURN_IF_ERROR(AddValues(kExecValues, options, &body));
   RETURN_IF_ERROR(AddCommandFields(options, stdin_bytes, where, &body));
   return body;

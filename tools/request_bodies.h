@@ -15,8 +15,9 @@ namespace hutch::tools {
 // daemon owns the defaults.
 Result<oci::Json> PlanCreateBody(const Options& options);
 
-// POST .../exec. `stdin_bytes` go as text when they are UTF-8, else as base64. With kOwnSandbox
-// (run) environment, directory and user belong to the sandbox and are left out here.
+// POST .../exec; without a command it is the image's. `stdin_bytes` go as text when they are UTF-8,
+// else as base64. With kOwnSandbox (run) environment, directory and user belong to the sandbox and
+// are left out here.
 enum class ExecIn { kOwnSandbox, kExistingSandbox };
 Result<oci::Json> PlanExecBody(const Options& options, std::string_view stdin_bytes, ExecIn where);
 

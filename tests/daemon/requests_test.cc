@@ -153,6 +153,30 @@ TEST(BuildSpec, RequestBeatsImageBeatsDefault) {
   EXPECT_EQ(Spec(R"({"image":"x"})").process.cwd, "/workspace");
 }
 
+TEST(BuildSpec, TheImagesCommandIsItsEntrypointWithItsArguments) {
+  oci::ImageConfig image;
+  image.entrypoint = {"/entry"};
+  image.cmd = {"a", "b"};
+  EXPECT_EQ(Spec(R"({"image":"x"})", image).process.args,
+            (std::vector<std::string>{"/entry", "a", "b"}));
+}
+
+TEST(BuildSpec, AnImageMayHaveNoMoreThanARequest) {
+  const auto field = [](const oci::ImageConfig& image) {
+    const auto spec = BuildSpec(*Parse(R"({"image":"x"})"), image, NoUsers);
+    return spec.has_value() ? "" : spec.error().field;
+  };
+  oci::ImageConfig image;
+  EXPECT_EQ(field(image), "");
+  image.env = {"A=" + std::string(kMaxEnvBytes, 'x')};
+  EXPECT_EQ(field(image), "image");
+  image.env.assign(kMaxEnvEntries + 1, "A=b");
+  EXPECT_EQ(field(image), "image");
+  image.env.clear();
+  image.cmd = {std::string(kMaxEnvBytes, 'x')};
+  EXPECT_EQ(field(image), "image");
+}
+
 TEST(BuildSpec, UsersOwnTheirDirectories) {
   const oci::Spec spec = Spec(R"({"image":"x","user":"7:8"})");
   EXPECT_EQ(spec.process.user.uid, 7u);
@@ -268,12 +292,22 @@ TEST(ExecFields, ACommandIsArgumentsOrAShellLine) {
             (std::vector<std::string>{"/bin/sh", "-c", "a | b"}));
 }
 
+TEST(ExecFields, WithoutACommandItIsTheImages) {
+  ExecFields none = *ParseExec("{}");
+  EXPECT_EQ(UseImageCommand({}, &none).error().field, "command");
+  EXPECT_EQ(UseImageCommand({""}, &none).error().field, "command");
+  ASSERT_TRUE(UseImageCommand({"entry", "arg"}, &none).has_value());
+  EXPECT_EQ(none.args, (std::vector<std::string>{"entry", "arg"}));
+  ExecFields own = *ParseExec(R"({"command":["a"]})");
+  ASSERT_TRUE(UseImageCommand({"entry"}, &own).has_value());
+  EXPECT_EQ(own.args, std::vector<std::string>{"a"});
+}
+
 TEST(ExecFields, WhatIsWrongIsNamed) {
   const auto field = [](const std::string& text) {
     const Result<ExecFields> fields = ParseExec(text);
     return fields.has_value() ? "" : fields.error().field;
   };
-  EXPECT_EQ(field("{}"), "command");
   EXPECT_EQ(field(R"({"command":[]})"), "command");
   EXPECT_EQ(field(R"({"command":[""]})"), "command");
   EXPECT_THAT(field(R"({"command":[1]})"), StartsWith("command"));

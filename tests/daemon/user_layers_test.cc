@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "daemon/limits.h"
@@ -50,6 +51,25 @@ TEST(UserFiles, AnImageWithoutUsersGetsRootToo) {
   EXPECT_EQ(files.passwd.substr(0, 5), "root:");
   EXPECT_EQ(ParsePasswd(files.passwd).size(), 2u);
   EXPECT_EQ(ParsePasswd(PlanUserFiles({}, 0, 0).passwd).size(), 1u);
+}
+
+TEST(UserLayers, MountPointsAreMadeAsTheyAreAskedFor) {
+  const TempDir dir;
+  UserLayers layers(dir / "layers");
+  UserFiles files;
+  files.directories = {{.path = "/srv", .mode = 0710, .uid = ::getuid(), .gid = ::getgid()},
+                       {.path = "/srv/a b", .mode = 01777, .uid = ::getuid(), .gid = ::getgid()}};
+  const auto name = layers.Make(files, {});
+  ASSERT_TRUE(name.has_value()) << name.error().ToString();
+  const std::string layer = (dir / "layers") + "/" + *name;
+  struct stat st {};
+  ASSERT_EQ(::stat((layer + "/srv").c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 07777, 0710u);
+  ASSERT_EQ(::stat((layer + "/srv/a b").c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 07777, 01777u);
+  EXPECT_FALSE(PathExists(layer + "/etc"));  // the image knows the user
+  files.directories[0].mode = 0711;
+  EXPECT_NE(*layers.Make(files, {}), *name);
 }
 
 TEST(UserLayers, OneDirectoryForEachContentReadableInside) {

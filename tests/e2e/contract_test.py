@@ -18,7 +18,7 @@ class Contract(DaemonCase):
 
     def operation(self, method, path):
         for template, item in self.document["paths"].items():
-            pattern = re.sub(r"\\\{(reference|path)\\\}", ".+", re.sub(r"\\\{(id|process)\\\}", "[^/]+", re.escape(template)))
+            pattern = re.sub(r"\\\{(reference|path)\\\}", ".+", re.sub(r"\\\{(id|process|name)\\\}", "[^/]+", re.escape(template)))
             if re.fullmatch(pattern, path.split("?")[0]) and method.lower() in item and (template.count("{") == 0 or path not in self.document["paths"]):
                 return template, item[method.lower()]
         self.fail(f"{method} {path} is not in the contract")
@@ -58,6 +58,7 @@ class Contract(DaemonCase):
         self.call("POST", path + "/exec", {"command": "echo so far; sleep 1000", "wait_seconds": 0.2, "encoding": "base64", "merge_output": True})
         self.check_files(path)
         self.check_processes(path)
+        self.check_templates()
         self.call("GET", "/v1/audit?limit=5")
         self.call("GET", path + "/audit")
         self.call("DELETE", path)
@@ -86,6 +87,17 @@ class Contract(DaemonCase):
         # Building takes minutes and a package mirror: tools/catalog-check does it.
         uncalled = {(m.upper(), p) for p, item in self.document["paths"].items() for m in item if m != "parameters"} - self.called
         self.assertEqual(uncalled, {("POST", "/v1/images/build")})
+
+    def check_templates(self):
+        listed = self.call("GET", "/v1/templates")["templates"]
+        self.assertIn("python", [template["name"] for template in listed])
+        self.call("GET", "/v1/templates/python")
+        self.call("GET", "/v1/templates/nothing")
+        self.call("POST", "/v1/templates/validate", {"devcontainer": '{"image": "busybox", "privileged": true}'})
+        whole = {"image": "busybox", "remoteEnv": {"A": "b", "C": None}, "mounts": ["type=tmpfs,target=/c"], "postCreateCommand": {"a": "true"}}
+        made = self.call("POST", "/v1/templates/validate", {"devcontainer": json.dumps(whole)})
+        self.assertEqual(made["lifecycle"][0]["commands"][0]["name"], "a")
+        self.call("POST", "/v1/sandboxes", {"template": "python"})
 
     def check_processes(self, path):
         one = path + "/processes/" + self.call("POST", path + "/processes", {"command": "read x; echo $x; stty size", "terminal": {"rows": 5, "columns": 50}})["id"]

@@ -53,6 +53,24 @@ TEST(MountPlanner, ATmpfsWithoutASizeIsADirectoryOfTheScratch) {
   EXPECT_EQ(plan->ops[0].fd_index, 3);
 }
 
+TEST(MountPlanner, ATmpfsBelowAnotherIsADirectoryInIt) {
+  oci::Spec spec;
+  spec.mounts = {{"/w", "tmpfs", "", {"mode=755"}},
+                 {"/w/a/b", "tmpfs", "", {"mode=700", "uid=5"}},
+                 {"/w/a", "tmpfs", "", {"mode=711"}},
+                 {"/wide", "tmpfs", "", {"mode=755"}}};
+  const auto plan = PlanMounts(spec, {.dev = 0});
+  ASSERT_TRUE(plan.has_value());
+  ASSERT_EQ(plan->scratch_directories.size(), 4u);
+  EXPECT_EQ(Print(*plan), std::string(kDev) + "scratch w [m0] 6\nscratch wide [" +
+                              plan->scratch_directories[3].name + "] 6\n");
+  EXPECT_EQ(plan->scratch_directories[1].name, "m0/a");
+  EXPECT_EQ(plan->scratch_directories[1].mode, 0755u);
+  EXPECT_EQ(plan->scratch_directories[2].name, "m0/a/b");
+  EXPECT_EQ(plan->scratch_directories[2].mode, 0700u);
+  EXPECT_EQ(plan->scratch_directories[2].uid, 5u);
+}
+
 TEST(MountPlanner, ATmpfsWithASizeIsAFileSystemOfItsOwn) {
   const auto plan = PlanMounts(With({"/a/b", "tmpfs", "", {"size=1m"}}), {.dev = 0});
   ASSERT_TRUE(plan.has_value());

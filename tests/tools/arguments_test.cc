@@ -59,6 +59,20 @@ TEST(Arguments, TheSocketComesFromTheEnvironmentElse) {
   EXPECT_EQ(Parse({"ls"}).options.socket, kDefaultSocket);
 }
 
+TEST(Arguments, ATemplateStandsForTheImage) {
+  const Arguments behind = Parse({"run", "--template", "t", "--", "ls", "-l"});
+  ASSERT_NE(behind.command, nullptr) << behind.text;
+  EXPECT_EQ(behind.options.template_name, "t");
+  EXPECT_EQ(behind.options.command, (std::vector<std::string>{"ls", "-l"}));
+  const Arguments before = Parse({"run", "--template", "t", "ls", "/tmp"});
+  ASSERT_NE(before.command, nullptr) << before.text;
+  EXPECT_EQ(before.options.image, "");
+  EXPECT_EQ(before.options.command, (std::vector<std::string>{"ls", "/tmp"}));
+  const Arguments none = Parse({"run", "python"});  // then it is the image's command
+  ASSERT_NE(none.command, nullptr) << none.text;
+  EXPECT_TRUE(none.options.command.empty());
+}
+
 struct Mistaken {
   std::vector<std::string> words;
   int exit_code;
@@ -72,7 +86,10 @@ TEST(Arguments, MistakesAreToldWithTheRightExitCode) {
       {{"ls", "--bad"}, kExitUsage, "--bad"},
       {{"rm"}, kExitUsage, "ID"},
       {{"inspect", "a", "--", "b"}, kExitUsage, "takes no command"},
-      {{"run", "python"}, kExitOwnError, "needs a command"},
+      {{"exec", "box"}, kExitOwnError, "needs a command"},
+      {{"run"}, kExitOwnError, "either an IMAGE or --template"},
+      {{"create"}, kExitUsage, "either an IMAGE or --template"},
+      {{"create", "python", "--template", "t"}, kExitUsage, "either an IMAGE or --template"},
       {{"exec", "box", "ls", "-la"}, kExitOwnError, "put -- before"},
       {{"shell", "box", "--", "ls"}, kExitOwnError, "takes no command"},
       {{"wait", "box"}, kExitOwnError, "PROCESS"},

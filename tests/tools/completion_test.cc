@@ -19,6 +19,8 @@ std::vector<std::string> Known(Names kind, const std::string& before) {
       return {"python:latest"};
     case Names::kCatalog:
       return {"node", "python"};
+    case Names::kTemplates:
+      return {"team", "python"};
     case Names::kProcesses:
       return {before + "-p1"};
     default:
@@ -40,6 +42,9 @@ TEST(Completion, NamesOfTheDaemon) {
   EXPECT_THAT(Of({"rm", "box", "s"}), ElementsAre("sb-aaaa"));
   EXPECT_THAT(Of({"run", "py"}), ElementsAre("python:latest"));
   EXPECT_THAT(Of({"image", "build", ""}), ElementsAre("node", "python"));
+  EXPECT_THAT(Of({"template", "inspect", "t"}), ElementsAre("team"));
+  EXPECT_THAT(Of({"run", "--template", "p"}), ElementsAre("python"));
+  EXPECT_THAT(Of({"run", "--memory", "p"}), IsEmpty());
   EXPECT_THAT(Of({"inspect", "box", ""}), IsEmpty());
   EXPECT_THAT(Of({"completion", ""}), ElementsAre("bash", "zsh", "fish"));
 }

@@ -1,0 +1,56 @@
+#include "daemon/handlers.h"
+#include "daemon/limits.h"
+#include "daemon/template_library.h"
+
+namespace hutch::daemon {
+namespace {
+
+using oci::Json;
+
+// What is known of every one; `whole` adds what a right one makes of a sandbox.
+enum class Detail { kSummary, kWhole };
+
+Json FoundJson(const FoundTemplate& found, Detail detail) {
+  Json json = {{"name", found.name}, {"source", found.source}, {"valid", found.made.has_value()},
+               {"error", Json()},    {"title", Json()},        {"description", Json()},
+               {"image", Json()}};
+  if (!found.made.has_value()) {
+    json["error"] = ErrorJson(found.made.error())["error"];
+    return json;
+  }
+  const Json whole = TemplateJson(*found.made);
+  for (const auto& [key, value] : whole.items())
+    if (detail == Detail::kWhole || json.contains(key)) json[key] = value;
+  return json;
+}
+
+}  // namespace
+
+void HandleListTemplates(Api& api, Request, Responder responder) {
+  const Result<std::vector<FoundTemplate>> found = TemplateLibrary(api.config).List();
+  if (!found.has_value()) return responder.Send(found.error());
+  Json list = Json::array();
+  for (const FoundTemplate& one : *found) list.push_back(FoundJson(one, Detail::kSummary));
+  responder.Send(JsonReply(200, {{"templates", std::move(list)}}));
+}
+
+void HandleGetTemplate(Api& api, Request request, Responder responder) {
+  const Result<FoundTemplate> found = TemplateLibrary(api.config).Find(request.parameters[0]);
+  if (!found.has_value()) return responder.Send(found.error());
+  responder.Send(JsonReply(200, FoundJson(*found, Detail::kWhole)));
+}
+
+void HandleValidateTemplate(Api& api, Request request, Responder responder) {
+  std::string text;
+  oci::ObjectReader reader(request.json, "");
+  reader.String("devcontainer", &text, kMaxDevcontainerBytes);
+  if (reader.Member("devcontainer") == nullptr) reader.Fail("devcontainer", "is required");
+  const Status status = reader.Done(oci::ObjectReader::Unknown::kRefuse);
+  if (!status.has_value()) return responder.Send(status.error());
+  Json json = FoundJson({"", "", ParseDevcontainer(text, api.config)}, Detail::kWhole);
+  json.erase("name");
+  json.erase("source");
+  responder.Send(JsonReply(200, json));
+}
+
+}  // namespace hutch::daemon

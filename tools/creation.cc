@@ -1,0 +1,68 @@
+#include "tools/creation.h"
+
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "tools/exec_outcome.h"
+#include "tools/progress.h"
+
+namespace hutch::tools {
+namespace {
+
+using oci::Json;
+
+std::string TextOf(const Json& event, const char* member) {
+  const auto it = event.find(member);
+  return it != event.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+// How a pull and a template's commands go, on standard error.
+class Narrator {
+ public:
+  Status Show(const Json& event) {
+    const std::string kind = TextOf(event, "event"), stage = TextOf(event, "stage");
+    if (kind == "progress" && !stage.ends_with("Command")) {  // of the image
+      Write(progress_.Take(event));
+    } else if (kind == "progress") {
+      Write(progress_.Finish());
+      Note(Printable(stage + ": " + TextOf(event, "subject")));
+    } else if (kind == "output") {
+      ASSIGN_OR_RETURN(const OutputPiece piece, ReadOutputPiece(event));
+      Write(progress_.Finish() + piece.bytes);
+    }
+    return OkStatus();
+  }
+  void Finish() { Write(progress_.Finish()); }
+
+ private:
+  static void Write(const std::string& text) {
+    IgnoreError(WriteAll(STDERR_FILENO, text), "a closed stderr was the caller's choice");
+  }
+
+  Progress progress_{::isatty(STDERR_FILENO) == 1 ? ProgressStyle::kLive : ProgressStyle::kPlain,
+                     ColoursFor(STDERR_FILENO)};
+};
+
+}  // namespace
+
+Result<Json> CreateSandbox(Context& context, const Json& body) {
+  if (context.options.json) return context.client.Post("/v1/sandboxes", body);
+  Json made;
+  Narrator narrator;
+  const Status read = context.client.ReadEvents(
+      {.method = "POST", .target = "/v1/sandboxes", .body = oci::PrintJson(body)},
+      [&](const Json& event) -> Status {
+        if (event["event"] == "result") made = event;
+        return narrator.Show(event);
+      });
+  narrator.Finish();
+  RETURN_IF_ERROR(read);
+  if (made.is_null())
+    return Error{.code = Code::kUnavailable,
+                 .what = "the daemon went away before the sandbox was made"};
+  made.erase("event");
+  return made;
+}
+
+}  // namespace hutch::tools
