@@ -49,6 +49,5 @@ class Images {
 
 oci::Json ImageJson(const rootfs::Image& image);
 // What an image says of itself, as it says it.
-oci::Json ImageConfigJson(const oci::ImageConfig& config);
 
 }  // namespace hutch::daemon
