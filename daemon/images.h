@@ -48,6 +48,5 @@ class Images {
 };
 
 oci::Json ImageJson(const rootfs::Image& image);
-// What an image says of itself, as it says it.
 
 }  // namespace hutch::daemon
