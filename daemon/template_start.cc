@@ -238,7 +238,7 @@ void SandboxStart::Ended(const std::shared_ptr<Command>& command,
   command->Cut();
   const std::string tail = EncodeBytes(command->tail, Encoding::kUtf8).text;
   const std::string subject = std::string(command->stage) + " \"" + NameOf(command->what) + "\" ";
-  Error error{.code = Code::kBadState, .step = command->stage, .what = "", .field = "template"};
+  Error error{.code = Code::kBadState, .what = "", .field = "template"};
   if (result.has_value()) {
     const std::string last = LastLine(tail);
     error.what = subject + Outcome(*result) + (last.empty() ? "" : ": " + last);
@@ -248,6 +248,7 @@ void SandboxStart::Ended(const std::shared_ptr<Command>& command,
     error.what = subject + "could not run: " + result.error().what;
   }
   Json reason = ErrorJson(error);
+  reason["error"]["step"] = command->stage;
   reason["error"]["output"] = tail;
   if (result.has_value()) {
     const Cause cause = DecideCause(result->end.facts);

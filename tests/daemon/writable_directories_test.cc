@@ -14,6 +14,8 @@
 namespace hutch::daemon {
 namespace {
 
+using Paths = std::vector<std::string>;
+
 class WritableDirectoriesTest : public testing::Test {
  protected:
   WritableDirectoriesTest() {
@@ -23,12 +25,12 @@ class WritableDirectoriesTest : public testing::Test {
     EXPECT_TRUE(WriteFileAtomic(image_ / "file", "", Durability::kMemory).has_value());
   }
 
-  Result<std::vector<LayerDirectory>> Plan(const std::vector<std::string>& paths) {
+  Result<std::vector<LayerDirectory>> Plan(const Paths& paths) {
     std::vector<WritableDirectory> directories;
     for (const std::string& path : paths) directories.push_back({.path = path, .users = true});
-    return Plan(directories);
+    return PlanAll(directories);
   }
-  Result<std::vector<LayerDirectory>> Plan(const std::vector<WritableDirectory>& directories) {
+  Result<std::vector<LayerDirectory>> PlanAll(const std::vector<WritableDirectory>& directories) {
     spec_ = runtime::DefaultSpec();
     spec_.process.user.uid = 5;
     usual_ = spec_.mounts.size();
@@ -36,14 +38,14 @@ class WritableDirectoriesTest : public testing::Test {
     layers.push_back(*Open(image_.path(), O_PATH | O_DIRECTORY));
     return PlanDirectories(directories, rootfs::LowerLayers(std::move(layers)), spec_);
   }
-  std::vector<std::string> Mounted() const {
-    std::vector<std::string> paths;
+  Paths Mounted() const {
+    Paths paths;
     for (size_t i = usual_; i < spec_.mounts.size(); ++i)
       paths.push_back(spec_.mounts[i].destination);
     return paths;
   }
-  static std::vector<std::string> Paths(const std::vector<LayerDirectory>& layer) {
-    std::vector<std::string> paths;
+  static Paths PathsOf(const std::vector<LayerDirectory>& layer) {
+    Paths paths;
     for (const LayerDirectory& one : layer) paths.push_back(one.path);
     return paths;
   }
@@ -52,8 +54,6 @@ class WritableDirectoriesTest : public testing::Test {
   oci::Spec spec_;
   size_t usual_ = 0;
 };
-
-using Paths = std::vector<std::string>;
 
 TEST_F(WritableDirectoriesTest, WhatTheImageHasNeedsNoLayer) {
   const auto layer = Plan({"/srv/data"});
@@ -68,18 +68,17 @@ TEST_F(WritableDirectoriesTest, WhatTheImageHasNeedsNoLayer) {
 TEST_F(WritableDirectoriesTest, MissingOnesComeWithTheirParentsAsTheyAre) {
   const auto layer = Plan({"/srv/new/deep", "/other"});
   ASSERT_TRUE(layer.has_value());
-  EXPECT_EQ(Paths(*layer),
-            (std::vector<std::string>{"/other", "/srv", "/srv/new", "/srv/new/deep"}));
+  EXPECT_EQ(PathsOf(*layer), (Paths{"/other", "/srv", "/srv/new", "/srv/new/deep"}));
   EXPECT_EQ((*layer)[1].mode, 0710u);
   EXPECT_EQ((*layer)[1].uid, ::getuid());
   EXPECT_EQ((*layer)[2].mode, 0755u);
 }
 
 TEST_F(WritableDirectoriesTest, TheImagesOwnWorkspaceIsLeftAlone) {
-  const auto layer = Plan(std::vector<WritableDirectory>{
-      {.path = "/srv/data", .only_if_missing = true}, {.path = "/app", .only_if_missing = true}});
+  const auto layer = PlanAll(
+      {{.path = "/srv/data", .only_if_missing = true}, {.path = "/app", .only_if_missing = true}});
   ASSERT_TRUE(layer.has_value());
-  EXPECT_EQ(Mounted(), (std::vector<std::string>{"/app"}));
+  EXPECT_EQ(Mounted(), (Paths{"/app"}));
 }
 
 TEST_F(WritableDirectoriesTest, WhatIsMountedAnywayStays) {
@@ -91,7 +90,7 @@ TEST_F(WritableDirectoriesTest, WhatIsMountedAnywayStays) {
   const auto below = Plan({"/workspace/node_modules"});
   ASSERT_TRUE(below.has_value());
   EXPECT_TRUE(below->empty());
-  EXPECT_EQ(Mounted(), (std::vector<std::string>{"/workspace/node_modules"}));
+  EXPECT_EQ(Mounted(), (Paths{"/workspace/node_modules"}));
 }
 
 TEST_F(WritableDirectoriesTest, WhatIsInTheWayIsNamed) {

@@ -130,7 +130,7 @@ class Exec(DaemonCase):
     def test_wrong_requests_name_the_field(self):
         path = f"/v1/sandboxes/{self.id}/exec"
         self.assertEqual(self.refused("invalid_argument", "POST", path, {"command": "true", "colour": 1})["field"], "colour")
-        self.assertEqual(self.refused("invalid_argument", "POST", path, {})["field"], "command")
+        self.assertEqual(self.refused("invalid_argument", "POST", path, {"command": []})["field"], "command")
         self.refused("invalid_argument", "POST", path, "{")
         self.refused("not_found", "POST", "/v1/sandboxes/sb-aaaaaaaaaaaaaaaa/exec", {"command": "true"})
 
