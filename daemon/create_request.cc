@@ -1,5 +1,7 @@
 #include "daemon/create_request.h"
 
+#include <limits.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -229,6 +231,7 @@ Result<std::string> NormalDirectory(const std::string& path, const std::string& 
   for (const std::string& part : Split(path, '/')) {
     if (part == "." || part == "..") return Invalid("must be a path without . and ..", field);
     if (part.empty()) continue;
+    if (part.size() > NAME_MAX) return Invalid("has a name that is too long", field);
     normal.append("/").append(part);
     ++depth;
   }

@@ -15,10 +15,15 @@ namespace hutch::daemon {
 namespace {
 
 constexpr char kBuiltIn[] = "built-in";
+struct Place {
+  const char* directory;
+  const char* file;
+};
 // In the order of the specification; the last one is for directories that are nothing but
 // templates.
-constexpr const char* kPlaces[] = {".devcontainer/devcontainer.json", ".devcontainer.json",
-                                   "devcontainer.json"};
+constexpr Place kPlaces[] = {{".devcontainer", "devcontainer.json"},
+                             {".", ".devcontainer.json"},
+                             {".", "devcontainer.json"}};
 
 bool IsName(const std::string& name) {
   const auto alnum = [](char c) {
@@ -41,15 +46,30 @@ Status CheckOnlyOurs(int fd, const std::string& shown) {
   return OkStatus();
 }
 
+bool IsMissing(const Error& error) { return error.sys == ENOENT || error.sys == ENOTDIR; }
+
 // Links may lead about below the template's directory, not out of it.
+Result<UniqueFd> OpenBelow(int directory_fd, const char* name, const std::string& shown) {
+  ASSIGN_OR_RETURN(const RootedPath path, RootedPath::Make(directory_fd, name, Links::kBeneath));
+  struct stat st {};
+  ASSIGN_OR_RETURN(UniqueFd fd, path.Open(O_RDONLY | O_NONBLOCK | O_NOCTTY));
+  if (::fstat(fd.get(), &st) != 0) return SysError(errno, "fstat " + shown);
+  if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+    return Error{.code = Code::kNotAFile, .what = shown + " is no file", .field = "template"};
+  RETURN_IF_ERROR(CheckOnlyOurs(fd.get(), shown));
+  return fd;
+}
+
 Result<std::string> ReadTemplate(int directory_fd, const std::string& shown) {
   RETURN_IF_ERROR(CheckOnlyOurs(directory_fd, shown));
-  for (const char* place : kPlaces) {
-    ASSIGN_OR_RETURN(const RootedPath path, RootedPath::Make(directory_fd, place, Links::kBeneath));
-    const Result<UniqueFd> file = path.OpenRegularFile();
-    if (!file.has_value() && (file.error().sys == ENOENT || file.error().sys == ENOTDIR)) continue;
+  for (const Place& place : kPlaces) {
+    const std::string directory = shown + "/" + place.directory;
+    const Result<UniqueFd> below = OpenBelow(directory_fd, place.directory, directory);
+    if (!below.has_value() && IsMissing(below.error())) continue;
+    if (!below.has_value()) return below.error();
+    const Result<UniqueFd> file = OpenBelow(below->get(), place.file, directory + "/" + place.file);
+    if (!file.has_value() && IsMissing(file.error())) continue;
     if (!file.has_value()) return file.error();
-    RETURN_IF_ERROR(CheckOnlyOurs(file->get(), shown + "/" + place));
     return ReadAll(file->get(), kMaxDevcontainerBytes);
   }
   return Error{.code = Code::kInvalidArgument,
@@ -73,6 +93,16 @@ std::map<std::string, std::string> BuiltIn() {
 
 }  // namespace
 
+// The operator's directory; nothing where there is none.
+Result<std::optional<UniqueFd>> TemplateLibrary::OpenAll() const {
+  if (config_.templates_dir.empty()) return std::optional<UniqueFd>();
+  Result<UniqueFd> all = Open(config_.templates_dir, O_RDONLY | O_DIRECTORY);
+  if (!all.has_value() && all.error().code == Code::kNotFound) return std::optional<UniqueFd>();
+  if (!all.has_value()) return std::move(all).error();
+  RETURN_IF_ERROR(CheckOnlyOurs(all->get(), config_.templates_dir));
+  return std::optional<UniqueFd>(std::move(*all));
+}
+
 FoundTemplate TemplateLibrary::Load(const std::string& name, int directory_fd) const {
   const std::string path = config_.templates_dir + "/" + name;
   Result<std::string> text = ReadTemplate(directory_fd, path);
@@ -85,9 +115,10 @@ Result<FoundTemplate> TemplateLibrary::Find(const std::string& name) const {
     return Error{.code = Code::kInvalidArgument,
                  .what = "must be [a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}",
                  .field = "template"};
-  if (!config_.templates_dir.empty()) {
+  ASSIGN_OR_RETURN(const std::optional<UniqueFd> all, OpenAll());
+  if (all) {
     const Result<UniqueFd> directory =
-        Open(config_.templates_dir + "/" + name, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
+        OpenAt(all->get(), name, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
     if (directory.has_value()) return Load(name, directory->get());
     if (directory.error().code != Code::kNotFound) {
       Error error = directory.error();
@@ -109,14 +140,15 @@ Result<std::vector<FoundTemplate>> TemplateLibrary::List() const {
   for (const auto& [name, text] : BuiltIn())
     found.emplace(name, FoundTemplate{name, kBuiltIn, ParseDevcontainer(text, config_)});
   std::vector<std::string> names;
-  if (!config_.templates_dir.empty() && PathExists(config_.templates_dir)) {
+  ASSIGN_OR_RETURN(const std::optional<UniqueFd> all, OpenAll());
+  if (all) {
     ASSIGN_OR_RETURN(names, ListDirectory(config_.templates_dir));
   }
   size_t count = 0;
   for (const std::string& name : names) {
     if (!IsName(name)) continue;
     const Result<UniqueFd> directory =
-        Open(config_.templates_dir + "/" + name, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
+        OpenAt(all->get(), name, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
     if (!directory.has_value()) continue;  // a file, or gone meanwhile
     if (++count > kMaxTemplates)
       return Error{.code = Code::kLimit,

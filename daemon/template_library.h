@@ -2,11 +2,13 @@
 // changed file counts at once. On the loop's thread: the files are small and the operator's.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "base/unique_fd.h"
 #include "daemon/config.h"
 #include "daemon/devcontainer.h"
 
@@ -35,6 +37,7 @@ class TemplateLibrary {
   Result<std::vector<FoundTemplate>> List() const;
 
  private:
+  Result<std::optional<UniqueFd>> OpenAll() const;
   FoundTemplate Load(const std::string& name, int directory_fd) const;
 
   const Config& config_;

@@ -46,6 +46,9 @@ Status MakeReadableDirectory(const std::string& path) {
 // As one text, so that its digest names the layer.
 std::string ContentOf(const UserFiles& files) {
   std::string text = std::to_string(files.passwd.size()) + ":" + files.passwd + files.group;
+  if (files.directories.empty()) return text;
+  // No image's own text can read like this one.
+  text = "directories:" + std::to_string(files.group.size()) + ":" + text;
   for (const LayerDirectory& d : files.directories)
     text += "\n" + d.path + std::string(1, '\0') + std::to_string(d.mode) + " " +
             std::to_string(d.uid) + " " + std::to_string(d.gid);

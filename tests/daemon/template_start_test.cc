@@ -134,6 +134,12 @@ TEST_F(TemplateTest, WhatEveryoneMayWriteIsNotTrusted) {
   ASSERT_EQ(::chmod((directory + "/devcontainer.json").c_str(), 0644), 0);
   ASSERT_EQ(::chmod(directory.c_str(), 0777), 0);
   EXPECT_EQ(TemplateLibrary(config_).Find("open")->made.error().code, Code::kForbidden);
+  Write("below", R"({"image":"x"})", ".devcontainer/devcontainer.json");
+  ASSERT_EQ(::chmod((config_.templates_dir + "/below/.devcontainer").c_str(), 0777), 0);
+  EXPECT_EQ(TemplateLibrary(config_).Find("below")->made.error().code, Code::kForbidden);
+  ASSERT_EQ(::chmod(config_.templates_dir.c_str(), 01777), 0);
+  EXPECT_EQ(TemplateLibrary(config_).Find("open").error().code, Code::kForbidden);
+  EXPECT_EQ(TemplateLibrary(config_).List().error().code, Code::kForbidden);
 }
 
 TEST_F(TemplateTest, TheDirectoryIsBounded) {

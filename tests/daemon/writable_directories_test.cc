@@ -123,6 +123,9 @@ TEST(CollectDirectories, AVolumeStaysInItsPlace) {
     ASSERT_FALSE(all.has_value()) << path;
     EXPECT_EQ(all.error().field, "image");
   }
+  oci::ImageConfig image;
+  image.volumes = {"/" + std::string(256, 'x')};
+  EXPECT_FALSE(CollectDirectories(image, {}).has_value());
 }
 
 TEST(CollectDirectories, VolumesAreBounded) {
