@@ -111,6 +111,15 @@ class Templates(TemplateCase):
         self.assertTrue(self.nothing_lives())
         wait_until(lambda: (["no-such-program"], "command_not_found") in self.recorded(), "the audit log knows of it")
 
+    def test_of_a_flood_the_end_is_kept(self):
+        self.box(onCreateCommand="head -c 30000000 /dev/zero | tr '\\0' x; echo; echo the end; exit 4")
+        before = self.daemon.rss_kib()
+        error = self.failed(template="box")
+        self.assertEqual(error["exit_code"], 4)
+        self.assertLessEqual(len(error["output"]), 4096)
+        self.assertTrue(error["output"].endswith("x\nthe end\n"))
+        self.assertLess(self.daemon.rss_kib() - before, 20000)
+
     def test_a_parallel_command_that_fails_ends_the_others(self):
         self.box(postCreateCommand={"bad": "sleep 0.2; exit 7", "long": "sleep 1000"})
         error = self.failed(template="box")
