@@ -1,5 +1,6 @@
 #include "rootfs/layer_tar.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 
 #include "base/file.h"
 #include "base/sys_raw.h"
@@ -26,8 +28,6 @@ constexpr size_t kReadBytes = 1u << 20;
 constexpr size_t kMaxTargetBytes = 4096;
 constexpr uint64_t kMinHoleBytes = 65536;  // fewer are written as zeros
 constexpr size_t kMaxNamesBytes = 65536;   // XATTR_LIST_MAX
-
-std::string FdPath(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
 
 Error Failed(const char* verb, const std::string& path) {
   return SysError(errno, std::string(verb) + " \"" + path + "\"");
@@ -55,6 +55,24 @@ class Packer {
   std::vector<char> buffer_;
   std::map<ino_t, std::string> linked_;  // files of several links, by their first path
 };
+
+// Sorted: the order of a directory is its file system's affair.
+Result<std::vector<std::string>> NamesIn(int dir_fd, const std::string& path) {
+  const int fd = sys::Openat2(dir_fd, ".", O_RDONLY | O_DIRECTORY, kInside);
+  if (fd < 0) return SysError(-fd, "open \"" + path + "\"");
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::fdopendir(fd), ::closedir);
+  if (dir == nullptr) return Failed("list", path);
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = ::readdir(dir.get())) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+    errno = 0;
+  }
+  if (errno != 0) return Failed("list", path);
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 using Attributes = std::vector<std::pair<std::string, std::string>>;
 
@@ -201,7 +219,7 @@ Status Packer::Directory(int fd, const std::string& path, size_t depth) {
   // Before what is in it, so that a reader that applies marks as they come removes nothing new.
   if (::fgetxattr(fd, kOpaqueXattr, &opaque, 1) == 1 && opaque == 'y')
     RETURN_IF_ERROR(Marker(prefix + kOpaqueName));
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(FdPath(fd)));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(fd, self.path));
   for (const std::string& name : names) {
     Entry entry{.path = prefix + name, .name = name, .st = {}};
     if (::fstatat(fd, name.c_str(), &entry.st, AT_SYMLINK_NOFOLLOW) != 0)

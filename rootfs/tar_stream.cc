@@ -65,17 +65,12 @@ std::string PaxRecord(const std::string& key, const std::string& value) {
   return std::to_string(length) + " " + key + "=" + value + "\n";
 }
 
+// Of times before 1970 whole seconds: readers disagree about what the fraction of a negative number
+// counts.
 std::string TimeText(const timespec& time) {
-  // A negative time counts its fraction downwards in the text, upwards in the struct.
-  int64_t seconds = time.tv_sec, nanoseconds = time.tv_nsec;
-  const bool negative = seconds < 0;
-  if (negative && nanoseconds > 0) {
-    seconds += 1;
-    nanoseconds = 1'000'000'000 - nanoseconds;
-  }
+  if (time.tv_sec < 0) return std::to_string(time.tv_sec);
   char text[48];
-  std::snprintf(text, sizeof text, "%s%" PRId64 ".%09" PRId64, negative ? "-" : "",
-                negative ? -seconds : seconds, nanoseconds);
+  std::snprintf(text, sizeof text, "%" PRId64 ".%09ld", int64_t{time.tv_sec}, time.tv_nsec);
   return text;
 }
 
