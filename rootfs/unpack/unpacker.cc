@@ -62,6 +62,11 @@ Above LookAbove(const std::string& path) {
                                                                         : Above::kRefuse;
 }
 
+bool IsWhiteout(const char* raw_path) {
+  const auto path = NormalEntryPath(raw_path);
+  return path && NameOf(*path).starts_with(kWhiteout);
+}
+
 uint64_t Blocks(uint64_t bytes) { return (bytes + kDiskBlock - 1) / kDiskBlock * kDiskBlock; }
 
 }  // namespace
@@ -141,7 +146,10 @@ Result<Unpacker::Place> Unpacker::Locate(const char* raw_path) {
 Status Unpacker::One(archive* tar, archive_entry* entry) {
   const char* raw = archive_entry_pathname(entry);
   if (raw != nullptr && LookAbove(raw) == Above::kIgnore) return OkStatus();
-  ASSIGN_OR_RETURN(const Place place, Locate(raw));
+  auto located = Locate(raw);
+  // umoci writes them where a file takes a directory's place: nothing below it is left to hide.
+  if (!located && located.error().sys == ENOTDIR && IsWhiteout(raw)) return OkStatus();
+  ASSIGN_OR_RETURN(const Place place, std::move(located));
   if (place.path.empty()) return SetRoot(entry);
   if (place.name.starts_with(kWhiteout)) return MakeWhiteout(place);
   if (const char* target = archive_entry_hardlink(entry)) return MakeHardLink(place, target);

@@ -115,6 +115,8 @@ CORPUS = {
     "untar_opaque_then_symlink": (lambda o: Tar().file("d/.wh..wh..opq").symlink("d", o).bytes(), {"d"}),
     "untar_whiteout_weird": (
         lambda o: Tar().file("d/.wh..wh.plnk/1.2", b"x").file("d/.wh..wh.aufs").directory("d/.wh..wh.orph").file("f").bytes(), {"d", "f"}),
+    "untar_whiteout_below_a_file": (lambda o: Tar().file("f").file("f/.wh.g").file("f/d/.wh..wh..opq").bytes(), {"f"}),
+    "untar_whiteout_below_a_symlink_to_a_file": (lambda o: Tar().file("f").symlink("s", "f").file("s/.wh.g").bytes(), INVALID),
     "untar_hardlink_to_whiteout": (lambda o: Tar().file(".wh.a").hardlink("b", "a").bytes(), INVALID),
     "untar_whiteout_as_directory": (lambda o: Tar().directory("d/.wh.x").file("d/.wh.x/f").bytes(), INVALID),
     "untar_negative_owner": (lambda o: pax("f", uid="-1"), INVALID),

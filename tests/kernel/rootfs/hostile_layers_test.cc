@@ -138,6 +138,12 @@ const HostileLayer kHostileLayers[] = {
     {"untar_below_a_file",
      [](const std::string&) { return TarWriter().File("f", "").File("f/g", "").Bytes(); },
      Code::kInvalidArgument},
+    {"untar_whiteout_below_a_file",
+     [](const std::string&) {
+       return TarWriter().File("f", "").File("f/.wh.g", "").File("f/d/.wh..wh..opq", "").Bytes();
+     },
+     kHarmless,
+     {"f"}},
     {"untar_root_as_symlink",
      [](const std::string& outside) { return TarWriter().Symlink("./", outside).Bytes(); },
      Code::kInvalidArgument},
