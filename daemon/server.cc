@@ -222,7 +222,6 @@ Status RunServer(const Config& config) {
   ASSIGN_OR_RETURN(const UniqueFd signals,
                    WatchSignals());  // after the spawn server, which keeps its own
   ASSIGN_OR_RETURN(const std::unique_ptr<rootfs::Store> store, OpenStore(config));
-
   Audit audit = StartAudit(config);
   Worker worker(kWorkerThreads);  // the first threads
   Worker walker(kWalkerThreads);  // of its own: a command's answer must not wait for an import

@@ -68,7 +68,9 @@ struct Answer final : ReplySink {
   bool done() const { return reply.has_value() || ended; }
   int status() const { return reply ? reply->status : 0; }
   oci::Json json() const {
-    Result<oci::Json> parsed = oci::ParseJson(reply ? reply->body : "null");
+    // The list of all tombstones is long.
+    Result<oci::Json> parsed =
+        oci::ParseJson(reply ? reply->body : "null", {.max_bytes = size_t{16} << 20});
     return parsed.has_value() ? *parsed : oci::Json();
   }
   std::string code() const {

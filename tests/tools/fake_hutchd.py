@@ -6,7 +6,7 @@ import socketserver
 import threading
 import urllib.parse
 
-IMAGE = {"id": "sha256:" + "ab" * 32, "references": ["python:latest"], "size_bytes": 1048576, "created": "2026-01-02T03:04:05.000Z",
+IMAGE = {"id": "sha256:" + "ab" * 32, "references": ["python:latest"], "size_bytes": 1048576, "unique_bytes": 524288, "created": "2026-01-02T03:04:05.000Z",
          "layers": 1, "user": "1000:1000"}
 
 
@@ -69,15 +69,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def exec_events(self, reply):
         """An exec reply as lines of JSON: the output, then the rest as its exit."""
-        self.send_response(200)
-        self.send_header("Content-Type", "application/x-ndjson")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
         events = [{"event": "started", "process_id": "p1"}, {"event": "heartbeat"}]
         events += [{"event": "output", "stream": stream, "data": reply[stream], "encoding": reply[stream + "_encoding"]}
                    for stream in ("stdout", "stderr") if reply[stream]]
         events.append({"event": "exit", **{key: value for key, value in reply.items() if not key.endswith("_encoding")
                                            and key not in ("stdout", "stderr")}})
+        self.lines(events)
+
+    def lines(self, events):
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-ndjson")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
         text = b"".join(json.dumps(event).encode() + b"\n" for event in events)
         for part in (text[:7], text[7:]):  # a line may come in pieces
             self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
@@ -170,6 +173,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if body["image"] == "absent":
                 return self.fail(404, "not_found", "no image absent")
             sandbox = fake.add(body)
+            if "ndjson" in self.headers.get("Accept", ""):
+                pulled = [{"event": "progress", "stage": "resolve", "subject": body["image"], "done": 0, "total": 0}]
+                return self.lines((pulled if body["image"] == "pulled" else []) + [{"event": "result", **sandbox}])
             return self.answer(201, sandbox)
         if parts[0] == "images":
             if body.get("name") == "broken":

@@ -195,6 +195,11 @@ class Programs(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertEqual(json.loads(done.stderr)["error"]["code"], "not_found")
 
+    def test_a_pull_for_a_new_sandbox_is_told(self):
+        done = self.hutch("create", "pulled", "--pull", "always")
+        self.assertEqual((done.returncode, done.stderr), (0, b"resolve: pulled\n"))
+        self.assertEqual(self.fake.requests[-1], ("POST", "/v1/sandboxes", {"image": "pulled", "pull": "always"}))
+
     def test_images(self):
         done = self.hutch("image", "build", "python")
         self.assertEqual((done.returncode, done.stdout[:7]), (0, b"sha256:"))
@@ -203,7 +208,7 @@ class Programs(unittest.TestCase):
         self.assertRegex(done.stdout.decode(), r"(?m)^python +abababababab +1 +built in +Python 3\nmine +- +1 +/etc/hutch/catalog/mine.json +Python 3$")
         self.assertEqual((done.returncode, done.stderr.count(b"\n"), b"\x1b" in done.stderr), (0, 1, False))
         self.assertEqual(self.hutch("image", "catalog", "-q").stdout, b"python\nmine\n")
-        self.assertRegex(self.hutch("image", "ls").stdout.decode(), r"python:latest +abababababab +1000:1000 +1 +1.0 MiB +2026-01-02")
+        self.assertRegex(self.hutch("image", "ls").stdout.decode(), r"python:latest +abababababab +1000:1000 +1 +1.0 MiB +512.0 KiB +2026-01-02")
         self.assertEqual(json.loads(self.hutch("image", "inspect", "a/b:c").stdout)["asked"], "a/b:c")
         self.assertEqual(self.hutch("image", "rm", "python").stdout, b"python: 2.0 KiB freed\n")
         done = self.hutch("image", "build", "broken")
