@@ -109,7 +109,10 @@ class Sandboxes {
   // Images.
   std::vector<std::string> ImagesInUse() const;
   void BlockImage(const std::string& image_id) { blocked_images_.insert(image_id); }
-  void UnblockImage(const std::string& image_id) { blocked_images_.erase(image_id); }
+  void UnblockImage(const std::string& image_id) {
+    if (const auto it = blocked_images_.find(image_id); it != blocked_images_.end())
+      blocked_images_.erase(it);
+  }
 
   std::vector<const SandboxEntry*> Quarantined() const;
   const Parts& parts() const { return parts_; }
@@ -170,7 +173,7 @@ class Sandboxes {
   std::vector<std::unique_ptr<SandboxEntry>>
       tombstones_;  // oldest first; without sandbox or commands
   std::map<std::string, ImageUsers> users_by_image_;
-  std::set<std::string> blocked_images_;
+  std::multiset<std::string> blocked_images_;  // once for each job that may remove it
   uint64_t memory_granted_ = 0;
   std::function<bool()> busy_ = [] { return false; };
   int refill_postponed_ = 0;
