@@ -238,7 +238,7 @@ class ImageStore(CliCase):
         cached = self.cached_kib()
         started = time.monotonic()
         for _ in range(count):
-            sandbox = self.client.create(image="shared:1", limits={"memory_bytes": 32 << 20, "disk_bytes": 4 << 20})["id"]
+            sandbox = self.client.create(image="shared:1", limits={"memory_bytes": 8 << 20, "disk_bytes": 4 << 20})["id"]
             self.assertEqual(self.client.output(sandbox, ["busybox", "sha256sum", "/large"]).split()[0], digest)
         grown_disk, grown_cache = shutil.disk_usage(self.daemon.dir).used - disk, self.cached_kib() - cached
         print(f"\n{count} sandboxes in {time.monotonic() - started:.1f} s; the image has {LARGE >> 20} MiB; "
