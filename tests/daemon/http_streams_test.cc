@@ -69,6 +69,7 @@ class HttpStreamsTest : public HttpServerTest {
     shared->ReceiveBody(std::move(fd), [this, shared](Result<uint64_t> moved) {
       if (reader_.joinable()) reader_.join();
       outcomes_.push_back(moved);
+      ++ended_;
       if (moved.has_value()) return shared->Send(Text("took " + std::to_string(*moved) + "."));
       shared->Send(moved.error());
     });
@@ -84,6 +85,7 @@ class HttpStreamsTest : public HttpServerTest {
   Digest received_;
   std::vector<Result<uint64_t>> outcomes_;
   int hangups_ = 0;
+  std::atomic<int> ended_ = 0;  // outcomes, for those who wait on another thread
 };
 
 TEST_F(HttpStreamsTest, ALargeBodyArrivesWholeAndInBoundedMemory) {
@@ -261,7 +263,8 @@ TEST_F(HttpStreamsTest, AClientThatGoesInTheMiddleIsTold) {
     Send(fd.get(), PutLength(100) + "hello");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     fd.reset();
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    for (int i = 0; i < 1000 && ended_ == 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
   });
   ASSERT_EQ(outcomes_.size(), 1u);
   ASSERT_FALSE(outcomes_[0].has_value());

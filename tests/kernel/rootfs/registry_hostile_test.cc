@@ -287,9 +287,9 @@ TEST_F(RegistryTest, SizesAreBoundedBeforeAByteIsAskedFor) {
   layout.layers = {{a, DigestOf(a)}};
   layout.config = R"({"os":"linux","rootfs":{"diff_ids":[")" + DigestOf(a) + R"("]}})";
   const auto manifest = [&](const std::string& config_size, const std::string& layer_size) {
-    return R"({"schemaVersion":2,"config":{"mediaType":"c","digest":")" + DigestOf(layout.config) +
-           R"(","size":)" + config_size + R"(},"layers":[{"mediaType":"l","digest":")" +
-           DigestOf(a) + R"(","size":)" + layer_size + "}]}";
+    return R"({"schemaVersion":2,"config":{"digest":")" + DigestOf(layout.config) + R"(","size":)" +
+           config_size + R"(},"layers":[{"digest":")" + DigestOf(a) + R"(","size":)" + layer_size +
+           "}]}";
   };
   const std::string config_size = std::to_string(layout.config.size());
   layout.manifest = manifest(config_size, std::to_string(registry::kMaxDownloadBytes + 1));
