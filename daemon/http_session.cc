@@ -201,16 +201,25 @@ void HttpSession::HandleHangup() {
 }
 
 void HttpSession::ClientIsGone() {
-  const std::function<void()> handler = std::exchange(on_hangup_, nullptr);
+  if (on_hangup_) TellHangup();
   Close();
-  if (handler) handler();
+}
+
+// From the loop, before what Close() has told: whoever sends an event is not to be undone within.
+// Dropped when the request was answered meanwhile, if in vain.
+void HttpSession::TellHangup() {
+  server_->loop_.Post([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    if (const auto handler = std::exchange(self->on_hangup_, nullptr)) handler();
+  });
 }
 
 void HttpSession::SetHangupHandler(std::function<void()> handler) {
-  if (state_ == State::kProcessing || state_ == State::kStreaming)
-    on_hangup_ = std::move(handler);
-  else if (state_ == State::kClosed)
-    server_->loop_.Post(std::move(handler));
+  if (state_ != State::kProcessing && state_ != State::kStreaming && state_ != State::kClosed)
+    return;
+  on_hangup_ = std::move(handler);
+  if (state_ == State::kClosed) TellHangup();
 }
 
 std::string HttpSession::Head(int status, std::string_view content_type, const Headers* headers,
@@ -228,6 +237,7 @@ std::string HttpSession::Head(int status, std::string_view content_type, const H
 }
 
 void HttpSession::SendReply(Reply reply) {
+  if (state_ == State::kClosed) on_hangup_ = nullptr;
   if (state_ == State::kStreaming) return EndEvents();  // a handler that gave up in mid-stream
   if (state_ == State::kWebSocket) return CloseWebSocket(kCloseInternal, "given up");
   if (state_ == State::kProcessing) Answer(std::move(reply));

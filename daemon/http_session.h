@@ -73,6 +73,7 @@ class HttpSession final : public ReplySink, public std::enable_shared_from_this<
   bool HungUp() const;
   void HandleHangup();
   void ClientIsGone();
+  void TellHangup();
   void Discard();
   void Answer(Reply reply);
   std::string Head(int status, std::string_view content_type, const Headers* headers,

@@ -154,6 +154,7 @@ void HttpSession::SendEvent(std::string_view name, std::string json_object, std:
 }
 
 void HttpSession::EndEvents() {
+  if (state_ == State::kClosed) on_hangup_ = nullptr;
   if (state_ != State::kStreaming) return;
   on_hangup_ = nullptr;
   on_drained_ = nullptr;

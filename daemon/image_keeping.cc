@@ -1,6 +1,7 @@
 #include "daemon/image_keeping.h"
 
 #include <algorithm>
+#include <future>
 #include <memory>
 
 #include "daemon/images.h"
@@ -11,6 +12,8 @@ namespace {
 
 using oci::Json;
 using Pruned = rootfs::Store::Pruned;
+
+constexpr Milliseconds kStopPoll{100};
 
 uint64_t BytesOf(const std::map<std::string, uint64_t>& bytes, const std::string& diff_id) {
   const auto it = bytes.find(diff_id);
@@ -139,37 +142,43 @@ Status ImageKeeping::Tag(const std::string& reference, const std::string& name, 
   });
 }
 
-Status ImageKeeping::Prune(const PruneFields& fields, Done done) {
+// On the loop's thread. Blocked before anything is chosen: the list of those in use is a snapshot,
+// and nothing is removed that is not in `only`.
+rootfs::Store::PruneRequest ImageKeeping::Choose(const PruneFields& fields) {
   using Asked = rootfs::Store::PruneRequest;
-  const Asked request{.which = fields.all ? Asked::Which::kUnused : Asked::Which::kUnnamed,
-                      .mode = fields.dry_run ? Asked::Mode::kDryRun : Asked::Mode::kRemove,
-                      .in_use = sandboxes_.ImagesInUse()};
-  // Blocked before anything is chosen: the list of those in use is a snapshot, and the worker
-  // removes nothing that is not in this one.
-  auto blocked = std::make_shared<std::vector<std::string>>();
+  Asked request{.which = fields.all ? Asked::Which::kUnused : Asked::Which::kUnnamed,
+                .mode = fields.dry_run ? Asked::Mode::kDryRun : Asked::Mode::kRemove,
+                .in_use = sandboxes_.ImagesInUse()};
   for (const rootfs::Image& image : store_.List()) {
     const bool used =
         std::find(request.in_use.begin(), request.in_use.end(), image.id) != request.in_use.end();
     if (used || (!fields.all && !image.references.empty())) continue;
-    sandboxes_.BlockImage(image.id);
-    blocked->push_back(image.id);
+    if (!fields.dry_run) sandboxes_.BlockImage(image.id);
+    request.only.push_back(image.id);
   }
-  const auto unblock = [this, blocked] {
-    for (const std::string& id : *blocked) sandboxes_.UnblockImage(id);
-  };
-  const Status submitted =
-      worker_.Submit([this, request, fields, unblock, blocked, done = std::move(done)] {
-        Asked bounded = request;
-        bounded.only = *blocked;
-        auto pruned = std::make_shared<Result<Pruned>>(store_.Prune(bounded));
-        loop_.Post([pruned, fields, unblock, done] {
-          unblock();
-          done(pruned->has_value() ? Result<Json>(PrunedJson(**pruned, fields.dry_run))
-                                   : pruned->error());
-        });
-      });
-  if (!submitted.has_value()) unblock();
-  return submitted;
+  return request;
+}
+
+Status ImageKeeping::Prune(const PruneFields& fields, Done on_done) {
+  using Asked = rootfs::Store::PruneRequest;
+  const auto done = std::make_shared<Done>(std::move(on_done));
+  return worker_.Submit([this, fields, done] {
+    // Only now, when it is its turn: until then sandboxes are made of them.
+    const auto chosen = std::make_shared<std::promise<Asked>>();
+    std::future<Asked> request = chosen->get_future();
+    // `done` with it: nobody's answer may end on this thread.
+    loop_.Post([this, fields, done, chosen] { chosen->set_value(Choose(fields)); });
+    while (request.wait_for(kStopPoll) != std::future_status::ready)
+      if (stopping_) return;
+    const Asked asked = request.get();
+    auto pruned = std::make_shared<Result<Pruned>>(store_.Prune(asked));
+    loop_.Post([this, fields, done, pruned, asked] {
+      if (!fields.dry_run)
+        for (const std::string& id : asked.only) sandboxes_.UnblockImage(id);
+      (*done)(pruned->has_value() ? Result<Json>(PrunedJson(**pruned, fields.dry_run))
+                                  : pruned->error());
+    });
+  });
 }
 
 }  // namespace hutch::daemon

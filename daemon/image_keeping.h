@@ -1,6 +1,7 @@
 // What is in the image store: what each image takes and is made of, its names, and what can go.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <string>
@@ -18,6 +19,7 @@ class ImageKeeping {
   // Borrows everything; on the loop's thread.
   ImageKeeping(Loop& loop, Worker& worker, rootfs::Store& store, Sandboxes& sandboxes)
       : loop_(loop), worker_(worker), store_(store), sandboxes_(sandboxes) {}
+  ~ImageKeeping() { stopping_ = true; }  // before the worker: its jobs wait for the loop
 
   // Every image with what it takes of the disk, alone and with others.
   oci::Json List() const;
@@ -33,10 +35,12 @@ class ImageKeeping {
   struct PruneFields {
     bool all = false, dry_run = false;
   };
-  // No sandbox can be made of an image that may go until it is done.
-  Status Prune(const PruneFields& fields, Done done);
+  // From when its turn comes until it is done no sandbox can be made of an image that may go; a dry
+  // run hinders nobody.
+  Status Prune(const PruneFields& fields, Done on_done);
 
  private:
+  rootfs::Store::PruneRequest Choose(const PruneFields& fields);
   std::map<std::string, uint64_t> UsesOfLayers() const;  // images that have each
   std::vector<std::string> SandboxesOf(const std::string& image_id) const;
 
@@ -44,6 +48,7 @@ class ImageKeeping {
   Worker& worker_;
   rootfs::Store& store_;
   Sandboxes& sandboxes_;
+  std::atomic<bool> stopping_ = false;
 };
 
 }  // namespace hutch::daemon

@@ -126,7 +126,6 @@ oci::Json Info::ToJson() const {
            {{"host_id_start", config_.host_id_start},
             {"ranges", config_.host_id_ranges},
             {"ids_per_range", 65536}}},
-          {"catalog", rootfs::CatalogNames(config_.catalog_dir)},
           {"directories", {{"state", config_.state_dir}, {"run", config_.run_dir}}},
           {"socket", config_.socket}};
 }
@@ -137,7 +136,15 @@ void HandleHealth(Api&, Request, Responder responder) {
 void HandleInfo(Api& api, Request, Responder responder) {
   oci::Json json = api.info.ToJson();
   json["audit"] = AuditStateJson(api.audit);
-  responder.Send(JsonReply(200, json));
+  const auto shared = std::make_shared<Responder>(std::move(responder));
+  const Status begun = api.worker.Submit(
+      [&loop = api.loop, directory = api.config.catalog_dir, shared, json = std::move(json)] {
+        loop.Post([shared, json, names = rootfs::CatalogNames(directory)]() mutable {
+          json["catalog"] = std::move(names);
+          shared->Send(JsonReply(200, json));
+        });
+      });
+  if (!begun.has_value()) shared->Send(begun.error());
 }
 void HandleOpenApi(Api&, Request, Responder responder) {
   responder.Send(Reply{.status = 200, .body = kOpenApiText});

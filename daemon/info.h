@@ -20,7 +20,7 @@ class Info {
   // Borrows everything but the features.
   Info(const Config& config, const cgroups::Tree& tree, const runtime::Runtime& runtime,
        const Sandboxes& sandboxes, std::vector<std::string> features);
-  oci::Json ToJson() const;
+  oci::Json ToJson() const;  // without "catalog": the operator's directory is read for that
 
  private:
   const Config& config_;

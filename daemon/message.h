@@ -116,7 +116,8 @@ class Responder {
 
   void Send(Reply reply);
   void Send(const Error& error) { Send(ErrorReply(error)); }
-  // Called at most once, when the client is gone before it was answered, or while it gets events.
+  // Called at most once, when the client is gone before it was answered, or while it gets events;
+  // in a turn of the loop of its own, never from within a call of this class. Not after the answer.
   // Of SendStream() and StartWebSocket() their own callbacks tell it.
   void OnHangup(std::function<void()> handler);
 

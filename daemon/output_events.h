@@ -33,8 +33,8 @@ class Heartbeat {
   Heartbeat(Loop& loop, Responder& responder) : loop_(loop), responder_(responder) {}
   void Start() {
     timer_.Start(loop_, kHeartbeat, [this] {
+      Start();  // first: nothing is touched once the client was told, or was found gone
       responder_.Event("heartbeat", "{}");
-      Start();
     });
   }
   void Stop() { timer_.Cancel(); }

@@ -35,11 +35,17 @@ oci::Json ProgressJson(const rootfs::Progress& report) {
 JobAnswer::JobAnswer(const Request& request, Responder responder)
     : responder_(std::move(responder)),
       events_(request.wants_events || request.wants_ndjson),
-      on_hangup_(std::make_shared<std::function<void()>>()) {
+      hangup_(std::make_shared<Hangup>()) {
   if (events_) responder_.StartEvents();
-  responder_.OnHangup([on_hangup = on_hangup_] {
-    if (*on_hangup) (*on_hangup)();
+  responder_.OnHangup([hangup = hangup_] {
+    hangup->gone = true;
+    if (const auto handler = std::exchange(hangup->handler, {})) handler();
   });
+}
+
+void JobAnswer::OnHangup(std::function<void()> handler) {
+  if (hangup_->gone) return handler();
+  hangup_->handler = std::move(handler);
 }
 
 void JobAnswer::Report(const rootfs::Progress& report) {
@@ -47,7 +53,7 @@ void JobAnswer::Report(const rootfs::Progress& report) {
 }
 
 void JobAnswer::Finish(int status, const Result<oci::Json>& result) {
-  *on_hangup_ = {};
+  hangup_->handler = {};
   if (!events_)
     return result.has_value() ? responder_.Send(JsonReply(status, *result))
                               : responder_.Send(result.error());

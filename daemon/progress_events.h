@@ -29,12 +29,17 @@ class JobAnswer {
   void Report(const rootfs::Progress& report);
   void Finish(int status, const Result<oci::Json>& result);
   // What to do when the client is gone before that; the latest handler counts.
-  void OnHangup(std::function<void()> handler) { *on_hangup_ = std::move(handler); }
+  // Called at once when it is gone already.
+  void OnHangup(std::function<void()> handler);
 
  private:
+  struct Hangup {
+    bool gone = false;
+    std::function<void()> handler = {};
+  };
   Responder responder_;
   const bool events_;
-  std::shared_ptr<std::function<void()>> on_hangup_;
+  std::shared_ptr<Hangup> hangup_;
 };
 
 }  // namespace hutch::daemon

@@ -35,9 +35,10 @@ class Pulls {
   // Joins the pull of the same image that is under way, hearing at once how far it is, or begins
   // one. A request with credentials of its own never joins: another's pull says nothing about what
   // they may have. kUnavailable when too many wait.
-  Result<Ticket> Join(const rootfs::PullRequest& request, Listener listener);
-  // The listener is told nothing more. A pull without listeners is cancelled; what it has
-  // downloaded is gone on with by the next.
+  Result<Ticket> Join(const rootfs::PullRequest& request, const Listener& listener);
+  // The listener is told nothing more, also when it leaves, or others do, while it is told. A pull
+  // without listeners is cancelled, or taken back where it has not begun; what it has downloaded is
+  // gone on with by the next.
   void Leave(Ticket ticket);
 
   size_t under_way() const { return pulls_.size(); }

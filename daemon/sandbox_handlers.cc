@@ -42,10 +42,20 @@ bool Fits(const Filter& filter, const SandboxEntry& entry) {
 }  // namespace
 
 void HandleCreateSandbox(Api& api, Request request, Responder responder) {
-  Result<CreatePlan> plan = PlanCreate(request.json, api.config);
-  if (!plan.has_value()) return responder.Send(plan.error());
-  std::make_shared<SandboxStart>(api, request, std::move(responder), *plan)
-      ->Run(std::move(plan->fields));
+  const auto asked = std::make_shared<const Request>(std::move(request));
+  const auto shared = std::make_shared<Responder>(std::move(responder));
+  const auto start = [&api, asked, shared](const Result<CreatePlan>& plan) {
+    if (!plan.has_value()) return shared->Send(plan.error());
+    std::make_shared<SandboxStart>(api, *asked, std::move(*shared), *plan)->Run(plan->fields);
+  };
+  if (!asked->json.is_object() || !asked->json.contains("template"))
+    return start(PlanCreate(asked->json, api.config));
+  // A template may be in the operator's directory, which may be slow to read.
+  const Status begun = api.worker.Submit([&api, asked, start] {
+    auto plan = std::make_shared<Result<CreatePlan>>(PlanCreate(asked->json, api.config));
+    api.loop.Post([start, plan] { start(*plan); });
+  });
+  if (!begun.has_value()) shared->Send(begun.error());
 }
 
 void HandleListSandboxes(Api& api, Request request, Responder responder) {

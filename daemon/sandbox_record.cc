@@ -104,6 +104,12 @@ Json TemplateFactsJson(const SandboxFacts& facts) {
           {"lifecycle", std::move(lifecycle)}};
 }
 
+// "" for what is no text.
+std::string TextOf(const Json& object, const char* name) {
+  const bool has = object.is_object() && object.contains(name) && object[name].is_string();
+  return has ? object[name].get<std::string>() : std::string();
+}
+
 Status LoadTemplateFacts(const Json& json, SandboxFacts* facts) {
   ObjectReader reader(json, "template");
   reader.String("name", &facts->fields.template_name);
@@ -116,13 +122,14 @@ Status LoadTemplateFacts(const Json& json, SandboxFacts* facts) {
       if (value.is_string()) kept = value.get<std::string>();
     }
   if (lifecycle == nullptr) return OkStatus();
-  std::string state;
-  ObjectReader inner(*lifecycle, "template.lifecycle");
-  inner.String("state", &state)
-      .String("stage", &facts->lifecycle.stage)
-      .String("error", &facts->lifecycle.error)
-      .Bool("awaited", &facts->lifecycle.awaited);
-  RETURN_IF_ERROR(inner.Done(ObjectReader::Unknown::kIgnore));
+  // What cannot be read of it is left out: a sandbox is not given up for words of its commands.
+  const std::string state = TextOf(*lifecycle, "state");
+  facts->lifecycle.stage = TextOf(*lifecycle, "stage");
+  facts->lifecycle.error = TextOf(*lifecycle, "error");
+  IgnoreError(ObjectReader(*lifecycle, "template.lifecycle")
+                  .Bool("awaited", &facts->lifecycle.awaited)
+                  .Done(ObjectReader::Unknown::kIgnore),
+              "then nobody waits for it");
   for (size_t i = 0; i < std::size(kLifecycleNames); ++i)
     if (state == kLifecycleNames[i]) facts->lifecycle.state = static_cast<LifecycleFacts::State>(i);
   return OkStatus();
@@ -225,7 +232,7 @@ Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved,
   without_ceilings.ceilings = Amounts{};
   SandboxFacts facts;
   facts.id = id;
-  ASSIGN_OR_RETURN(const Json json, oci::ParseJson(saved));
+  ASSIGN_OR_RETURN(const Json json, oci::ParseJson(saved, {.max_bytes = kMaxSandboxRecordBytes}));
   uint64_t version = 0, uid = 0, gid = 0;
   std::string created_at;
   ObjectReader reader(json, "");
@@ -234,7 +241,7 @@ Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved,
       .String("image_reference", &facts.image_reference)
       .Uint("uid", &uid, 0, UINT32_MAX - 1)
       .Uint("gid", &gid, 0, UINT32_MAX - 1)
-      .Strings("env", &facts.process.env)
+      .Strings("env", &facts.process.env, kMaxSandboxRecordBytes)
       .String("cwd", &facts.process.cwd)
       .Strings("args", &facts.process.args, size_t{2} * kMaxCommandArgs)
       .String("user_layer", &facts.user_layer)

@@ -305,7 +305,13 @@ void Sandboxes::BecomeReady(SandboxEntry& entry) {
   entry.facts.timings_ms.emplace_back("total", MillisecondsSince(entry.begun));
   for (const runtime::Timing& timing : entry.sandbox->timings())
     entry.facts.timings_ms.emplace_back(timing.step, timing.ms);
-  const Status saved = parts_.runtime.SaveState(*entry.sandbox, SaveFacts(entry.facts));
+  const std::string record = SaveFacts(entry.facts);
+  // What a later daemon would not read must not be promised to live on.
+  if (record.size() > kMaxSandboxRecordBytes - kRecordReserveBytes)
+    return FailCreation(entry, Limit("the sandbox's record would be " + FormatSize(record.size()) +
+                                         ", of which its environment is the largest part",
+                                     "env"));
+  const Status saved = parts_.runtime.SaveState(*entry.sandbox, record);
   if (!saved.has_value()) return FailCreation(entry, saved.error());
   CHECK(MayMove(entry.moments.state, SandboxState::kRunning));
   entry.moments.state = SandboxState::kRunning;
@@ -445,13 +451,14 @@ Result<std::shared_ptr<Exec>> Sandboxes::Run(SandboxEntry& entry, ExecFields fie
                              std::move(sink));
 }
 
-void Sandboxes::SetLifecycle(SandboxEntry& entry, LifecycleFacts lifecycle) {
+Status Sandboxes::SetLifecycle(SandboxEntry& entry, LifecycleFacts lifecycle) {
   entry.facts.lifecycle = std::move(lifecycle);
-  if (entry.sandbox == nullptr || entry.ending) return;
+  if (entry.sandbox == nullptr || entry.ending) return OkStatus();
   const Status saved = parts_.runtime.SaveState(*entry.sandbox, SaveFacts(entry.facts));
   if (!saved.has_value())
     Log(LogLevel::kError, "cannot save the state of a sandbox",
         {{"sandbox", entry.facts.id}, {"error", saved.error().ToString()}});
+  return saved;
 }
 
 std::string Sandboxes::ProcessDirectory(const std::string& id) const {

@@ -100,8 +100,9 @@ class Sandboxes {
   // A program of ours, inside, as a user of the sandbox's. Errors as Run's.
   Result<std::shared_ptr<ToolProcess>> RunTool(SandboxEntry& entry, ToolSpec tool,
                                                ToolProcess::Done done);
-  // How far a template's commands are; kept across restarts.
-  void SetLifecycle(SandboxEntry& entry, LifecycleFacts lifecycle);
+  // How far a template's commands are; kept across restarts. An error of the state file is logged,
+  // too.
+  Status SetLifecycle(SandboxEntry& entry, LifecycleFacts lifecycle);
   void KillCommands();  // of all sandboxes, when the daemon stops
   size_t commands_running() const;
   size_t ending() const;  // being removed, without those in quarantine

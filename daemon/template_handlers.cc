@@ -24,20 +24,34 @@ Json FoundJson(const FoundTemplate& found, Detail detail) {
   return json;
 }
 
+// The operator's directory may be slow to read.
+void AnswerFromWorker(Api& api, Responder responder, std::function<Reply()> read) {
+  const auto shared = std::make_shared<Responder>(std::move(responder));
+  const Status begun = api.worker.Submit([&loop = api.loop, shared, read = std::move(read)] {
+    loop.Post([shared, reply = read()]() mutable { shared->Send(std::move(reply)); });
+  });
+  if (!begun.has_value()) shared->Send(begun.error());
+}
+
 }  // namespace
 
 void HandleListTemplates(Api& api, Request, Responder responder) {
-  const Result<std::vector<FoundTemplate>> found = TemplateLibrary(api.config).List();
-  if (!found.has_value()) return responder.Send(found.error());
-  Json list = Json::array();
-  for (const FoundTemplate& one : *found) list.push_back(FoundJson(one, Detail::kSummary));
-  responder.Send(JsonReply(200, {{"templates", std::move(list)}}));
+  AnswerFromWorker(api, std::move(responder), [&config = api.config]() -> Reply {
+    const Result<std::vector<FoundTemplate>> found = TemplateLibrary(config).List();
+    if (!found.has_value()) return ErrorReply(found.error());
+    Json list = Json::array();
+    for (const FoundTemplate& one : *found) list.push_back(FoundJson(one, Detail::kSummary));
+    return JsonReply(200, {{"templates", std::move(list)}});
+  });
 }
 
 void HandleGetTemplate(Api& api, Request request, Responder responder) {
-  const Result<FoundTemplate> found = TemplateLibrary(api.config).Find(request.parameters[0]);
-  if (!found.has_value()) return responder.Send(found.error());
-  responder.Send(JsonReply(200, FoundJson(*found, Detail::kWhole)));
+  AnswerFromWorker(api, std::move(responder),
+                   [&config = api.config, name = request.parameters[0]]() -> Reply {
+                     const Result<FoundTemplate> found = TemplateLibrary(config).Find(name);
+                     if (!found.has_value()) return ErrorReply(found.error());
+                     return JsonReply(200, FoundJson(*found, Detail::kWhole));
+                   });
 }
 
 void HandleValidateTemplate(Api& api, Request request, Responder responder) {

@@ -1,5 +1,5 @@
 // Templates by name: the operator's directory first, then the built-in ones. Nothing is kept: a
-// changed file counts at once. On the loop's thread: the files are small and the operator's.
+// changed file counts at once. Of any thread; what takes the whole directory goes to a worker.
 #pragma once
 
 #include <optional>

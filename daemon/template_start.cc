@@ -2,6 +2,8 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "daemon/audit_records.h"
 #include "daemon/template_library.h"
@@ -14,13 +16,22 @@ using oci::Json;
 using State = LifecycleFacts::State;
 
 constexpr size_t kShownCommandBytes = 200;
+constexpr size_t kShownNameBytes = 1024;
+constexpr size_t kKeptErrorBytes = 4096;  // in the record
+
+// Text of others as a part of ours: short, UTF-8, and on one line.
+std::string Shown(std::string_view text, size_t max_bytes) {
+  std::string shown(text.substr(0, max_bytes));
+  std::replace_if(
+      shown.begin(), shown.end(), [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; }, ' ');
+  return EncodeBytes(shown, Encoding::kUtf8).text;
+}
 
 // What a command is called in events and errors.
 std::string NameOf(const TemplateCommand& command) {
-  if (!command.name.empty()) return command.name;
+  if (!command.name.empty()) return Shown(command.name, kShownNameBytes);
   const bool shell = command.args.size() == 3 && command.args[0] == "/bin/sh";
-  const std::string text = shell ? command.args[2] : Join(command.args, " ");
-  return EncodeBytes(text.substr(0, kShownCommandBytes), Encoding::kUtf8).text;
+  return Shown(shell ? command.args[2] : Join(command.args, " "), kShownCommandBytes);
 }
 
 // Its time-out and its exit code are told alike: what happened, and what was written last.
@@ -34,7 +45,7 @@ std::string Outcome(const ExecResult& result) {
 
 std::string LastLine(const std::string& text) {
   const std::string_view trimmed = Trim(text);
-  return std::string(trimmed.substr(trimmed.rfind('\n') + 1).substr(0, kShownCommandBytes));
+  return Shown(trimmed.substr(trimmed.rfind('\n') + 1), kShownNameBytes);
 }
 
 }  // namespace
@@ -112,16 +123,20 @@ void SandboxStart::Refused(const Error& error) {
 void SandboxStart::Run(SandboxFields fields) {
   const auto self = shared_from_this();
   responder_.OnHangup([self] { self->HungUp(); });
-  leave_ = WithImage(
+  auto leave = WithImage(
       api_, audited_.peer, fields,
       [self](const rootfs::Progress& report) { self->Tell("progress", ProgressJson(report)); },
       [self, fields](Result<std::string> image) {
         self->leave_ = {};
         self->Create(fields, std::move(image));
       });
+  // It may have gone while it was told how far the pull is.
+  if (gone_ && leave) return leave();
+  leave_ = std::move(leave);
 }
 
 void SandboxStart::Create(SandboxFields fields, Result<std::string> image) {
+  if (gone_) return;
   if (!image.has_value()) return Refused(image.error());
   fields.image = *std::move(image);
   const auto self = shared_from_this();
@@ -163,11 +178,15 @@ void SandboxStart::Made(Result<SandboxEntry*> entry) {
 // The stage that is due, or the end.
 void SandboxStart::Next() {
   if (failed_ || (gone_ && !answered_)) return;
-  if (stage_ == stages_.size()) Record(State::kDone);
-  if (stage_ >= awaited_ && !answered_) Answer();
-  if (stage_ == stages_.size()) return;
+  const bool last = stage_ == stages_.size();
+  constexpr char kWhy[] = "it is logged, and the commands ran all the same";
+  if (stage_ >= awaited_ && !answered_)
+    Answer();
+  else if (last)
+    IgnoreError(Record(State::kDone), kWhy);
+  if (last || failed_) return;
   const TemplateStage& stage = stages_[stage_];
-  Record(State::kRunning);
+  IgnoreError(Record(State::kRunning), kWhy);
   running_ = stage.commands.size();
   execs_.clear();
   for (const TemplateCommand& what : stage.commands) {
@@ -176,14 +195,14 @@ void SandboxStart::Next() {
   }
 }
 
-void SandboxStart::Record(State state, const std::string& error) {
+Status SandboxStart::Record(State state, const std::string& error) {
   const Result<SandboxEntry*> entry = api_.sandboxes.Find(id_);
-  if (!entry.has_value()) return;
+  if (!entry.has_value()) return entry.error();
   LifecycleFacts facts{.state = state,
                        .awaited = !answered_ && stage_ < awaited_ && state == State::kRunning,
                        .stage = stage_ < stages_.size() ? stages_[stage_].property : "",
-                       .error = error};
-  api_.sandboxes.SetLifecycle(**entry, std::move(facts));
+                       .error = Shown(error, kKeptErrorBytes)};
+  return api_.sandboxes.SetLifecycle(**entry, std::move(facts));
 }
 
 void SandboxStart::Begin(const std::shared_ptr<Command>& command) {
@@ -261,7 +280,7 @@ void SandboxStart::Ended(const std::shared_ptr<Command>& command,
 
 void SandboxStart::Fail(Json reason, const Error& error) {
   failed_ = true;
-  Record(State::kFailed, error.what);
+  IgnoreError(Record(State::kFailed, error.what), "it is logged, and told below");
   Log(LogLevel::kWarning, "a template's command failed",
       {{"sandbox", id_}, {"error", error.ToString()}});
   if (answered_) return;
@@ -278,10 +297,13 @@ void SandboxStart::Fail(Json reason, const Error& error) {
 void SandboxStart::Answer() {
   const Result<SandboxEntry*> entry = api_.sandboxes.Find(id_);
   if (!entry.has_value()) return Close(0, ErrorJson(entry.error()));
-  // Before the client knows of it, so that a later daemon does not take it for unknown.
-  if (!stages_.empty() && stage_ < stages_.size()) {
+  // Before the client knows of it, so that a later daemon does not take it for unknown: what still
+  // says that somebody waits would be removed then.
+  if (!stages_.empty()) {
     answered_ = true;
-    Record(State::kRunning);
+    const Status saved = Record(stage_ < stages_.size() ? State::kRunning : State::kDone);
+    answered_ = false;
+    if (!saved.has_value()) return Fail(ErrorJson(saved.error()), saved.error());
   }
   Close(201, api_.sandboxes.ToJson(**entry));
 }

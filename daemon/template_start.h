@@ -45,7 +45,7 @@ class SandboxStart : public std::enable_shared_from_this<SandboxStart> {
   void Next();
   void Begin(const std::shared_ptr<Command>& command);
   void Ended(const std::shared_ptr<Command>& command, const Result<ExecResult>& result);
-  void Record(LifecycleFacts::State state, const std::string& error = {});
+  Status Record(LifecycleFacts::State state, const std::string& error = {});
   void Answer();
   // `reason` is the object of an error reply.
   void Fail(oci::Json reason, const Error& error);

@@ -1,5 +1,6 @@
 #include "daemon/worker.h"
 
+#include <algorithm>
 #include <csignal>
 
 #include "daemon/limits.h"
@@ -25,15 +26,27 @@ Worker::~Worker() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-Status Worker::Submit(std::function<void()> job) {
+Status Worker::Submit(std::function<void()> job, uint64_t* number) {
   {
     const std::lock_guard lock(mutex_);
     if (jobs_.size() >= kMaxQueuedJobs)
       return Error{.code = Code::kUnavailable, .what = "too many image jobs wait already"};
-    jobs_.push_back(std::move(job));
+    jobs_.push_back({++last_number_, std::move(job)});
+    if (number != nullptr) *number = last_number_;
   }
   wake_.notify_one();
   return OkStatus();
+}
+
+bool Worker::Withdraw(uint64_t number) {
+  Job withdrawn{};  // goes after the lock: what it holds may do anything
+  const std::lock_guard lock(mutex_);
+  const auto job = std::find_if(jobs_.begin(), jobs_.end(),
+                                [number](const Job& one) { return one.number == number; });
+  if (job == jobs_.end()) return false;
+  withdrawn = std::move(*job);
+  jobs_.erase(job);
+  return true;
 }
 
 bool Worker::idle() const {
@@ -46,7 +59,7 @@ void Worker::Run() {
   for (;;) {
     wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
     if (stopping_) return;
-    const std::function<void()> job = std::move(jobs_.front());
+    const std::function<void()> job = std::move(jobs_.front().call);
     jobs_.pop_front();
     ++running_;
     lock.unlock();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -18,16 +19,23 @@ class Worker {
   explicit Worker(size_t threads);
   ~Worker();  // waits for the jobs under way; those queued are dropped
 
-  // kUnavailable when kMaxQueuedJobs wait already.
-  Status Submit(std::function<void()> job);
+  // kUnavailable when kMaxQueuedJobs wait already. `number` is what Withdraw() takes.
+  Status Submit(std::function<void()> job, uint64_t* number = nullptr);
+  // Takes back a job that no thread has begun; false when one has.
+  bool Withdraw(uint64_t number);
   bool idle() const;
 
  private:
+  struct Job {
+    uint64_t number;
+    std::function<void()> call;
+  };
   void Run();
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<std::function<void()>> jobs_;
+  std::deque<Job> jobs_;
+  uint64_t last_number_ = 0;
   size_t running_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;

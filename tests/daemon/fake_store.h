@@ -19,6 +19,7 @@ class FakeStore final : public rootfs::Store {
   rootfs::Image image;
   std::vector<std::string> in_use_seen;
   std::function<Result<rootfs::Image>(const rootfs::ProgressFn&)> import;
+  std::function<Result<Pruned>(const PruneRequest&)> prune;
 
   Result<rootfs::Image> Import(const std::string&, const std::string&,
                                const rootfs::ProgressFn& progress) override {
@@ -35,6 +36,7 @@ class FakeStore final : public rootfs::Store {
     in_use_seen = in_use;
     return Removed{.references = image.references, .layers = image.diff_ids, .freed_bytes = 1};
   }
+  Result<Pruned> Prune(const PruneRequest& request) override { return prune(request); }
   Result<UniqueFd> OpenLayer(const std::string&) override {
     return hutch::Open("/", O_PATH | O_DIRECTORY);
   }

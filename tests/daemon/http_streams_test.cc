@@ -2,6 +2,7 @@
 #include <poll.h>
 
 #include <atomic>
+#include <future>
 
 #include "tests/daemon/http_fixture.h"
 
@@ -412,6 +413,35 @@ TEST_F(HttpAnswerTest, AStreamIsARequestUnderWayWhileTheServerStops) {
         loop_.Post([&] { EXPECT_EQ(server_->requests_under_way(), 0u); });
       });
   EXPECT_EQ(under_way, 1u);
+}
+
+TEST_F(HttpStreamsTest, AHangUpIsNotToldFromWithinACall) {
+  std::promise<void> closed, told;
+  std::shared_ptr<Responder> kept;
+  bool inside = false, told_inside = false;
+  Serve(
+      [&](Request, Responder responder) {
+        kept = std::make_shared<Responder>(std::move(responder));
+        kept->OnHangup([&] {
+          told_inside = inside;
+          told.set_value();
+        });
+        kept->StartEvents();
+        closed.get_future().wait();
+        inside = true;
+        kept->Event("output", "{}");  // finds that nobody is there
+        inside = false;
+      },
+      {},
+      [&] {
+        UniqueFd fd = Connect();
+        Send(fd.get(), kGet);
+        ReadUntil(fd.get(), "\r\n\r\n");
+        fd.reset();
+        closed.set_value();
+        told.get_future().wait();
+      });
+  EXPECT_FALSE(told_inside);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include "tests/daemon/daemon_fixture.h"
 
@@ -156,6 +157,124 @@ TEST_F(PullsTest, ALateListenerHearsHowFarItIs) {
   LetEnd();
   RunUntil([&] { return late->done(); });
   EXPECT_EQ(late->events.back().first, "result");
+}
+
+// --- listeners that leave while they are told
+
+class ListenersTest : public DaemonTest {
+ protected:
+  void SetUp() override {
+    run_pull_ = [this](const rootfs::PullRequest&, const rootfs::ProgressFn& progress,
+                       const std::atomic<bool>&) -> Result<rootfs::Image> {
+      ++begun_;
+      progress({.stage = "download", .subject = "sha256:1", .done = 1, .total = 2});
+      while (!may_end_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return store_.image;
+    };
+  }
+  ~ListenersTest() override { may_end_ = true; }
+  Pulls::Ticket Join(std::function<void()> progress, std::function<void()> done,
+                     const std::string& name = kName) {
+    rootfs::PullRequest request;
+    request.reference = *rootfs::ParseReference(name, "");
+    const Result<Pulls::Ticket> ticket =
+        pulls_.Join(request, {.progress = [progress](const rootfs::Progress&) { progress(); },
+                              .done = [done](const Result<rootfs::Image>&) { done(); }});
+    EXPECT_TRUE(ticket.has_value());
+    return ticket.value_or(0);
+  }
+  std::atomic<int> begun_ = 0;
+  std::atomic<bool> may_end_ = false;
+};
+
+TEST_F(ListenersTest, OneThatHearsProgressMayLeaveAndTakeOthersAlong) {
+  Pulls::Ticket first = 0, second = 0;
+  int told = 0, second_told = 0;
+  const std::string kept(100, 'k');  // is gone with the listener, if that is not kept
+  first = Join(
+      [&, kept] {
+        pulls_.Leave(second);
+        pulls_.Leave(first);
+        told += kept == std::string(100, 'k') ? 1 : 100;
+      },
+      [] { ADD_FAILURE(); });
+  second = Join([&] { ++second_told; }, [] { ADD_FAILURE(); });
+  RunUntil([&] { return told == 1; });
+  may_end_ = true;
+  RunUntil([&] { return pulls_.under_way() == 0; });
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(second_told, 0);
+}
+
+TEST_F(ListenersTest, OneThatHearsTheEndMayTakeOthersAlong) {
+  Pulls::Ticket second = 0;
+  int ended = 0;
+  Join([] {},
+       [&] {
+         ++ended;
+         pulls_.Leave(second);
+       });
+  second = Join([] {}, [] { ADD_FAILURE(); });
+  may_end_ = true;
+  RunUntil([&] { return pulls_.under_way() == 0; });
+  EXPECT_EQ(ended, 1);
+}
+
+TEST_F(ListenersTest, AQueuedPullThatNobodyWaitsForKeepsNoPlace) {
+  const auto name = [](size_t i) { return "registry.example/app:" + std::to_string(i); };
+  for (size_t i = 0; i < kPullsAtOnce; ++i) Join([] {}, [] {}, name(i));
+  RunUntil([&] { return begun_ == static_cast<int>(kPullsAtOnce); });
+  for (size_t i = 0; i < 2 * kMaxQueuedJobs; ++i) {
+    const Pulls::Ticket ticket = Join([] {}, [] { ADD_FAILURE(); }, name(100 + i));
+    ASSERT_NE(ticket, 0u) << i;
+    pulls_.Leave(ticket);
+    EXPECT_EQ(pulls_.under_way(), kPullsAtOnce);
+  }
+  may_end_ = true;
+  RunUntil([&] { return pulls_.under_way() == 0; });
+  EXPECT_EQ(begun_, static_cast<int>(kPullsAtOnce));
+}
+
+// A client that is found gone as it is told how far the pull is.
+struct GoneAnswer final : ReplySink {
+  std::shared_ptr<Answer> rest = std::make_shared<Answer>();
+  void SendReply(Reply r) override { rest->SendReply(std::move(r)); }
+  void SetHangupHandler(std::function<void()> handler) override { hangup = std::move(handler); }
+  void ReceiveBody(UniqueFd, StreamDone) override {}
+  void SendStream(StreamHead, UniqueFd, StreamDone) override {}
+  void StartEvents() override {}
+  void SendEvent(std::string_view, std::string, std::string_view) override {
+    if (const auto handler = std::exchange(hangup, nullptr)) handler();
+  }
+  void EndEvents() override {}
+  bool Congested() const override { return false; }
+  void OnDrained(std::function<void()>) override {}
+  Status StartWebSocket(WebSocketHandler) override { return OkStatus(); }
+  void SendMessage(bool, std::string) override {}
+  void PauseMessages(bool) override {}
+  void CloseWebSocket(uint16_t, std::string) override {}
+  std::function<void()> hangup;
+};
+
+TEST_F(ListenersTest, AClientThatGoesWhileItHearsHowFarItIsLeavesNothingBehind) {
+  StartSandboxes();
+  int told = 0;
+  const Pulls::Ticket first = Join([&] { ++told; }, [] {});
+  RunUntil([&] { return told == 1; });
+  for (const char* path : {"/v1/sandboxes", "/v1/images/pull"}) {
+    Request request;
+    request.method = "POST";
+    request.path = path;
+    request.body = request.path == "/v1/sandboxes" ? kCreateIt : kPullIt;
+    request.wants_events = true;
+    Dispatch(api_, std::move(request), Responder(std::make_shared<GoneAnswer>()));
+  }
+  pulls_.Leave(first);  // the last one
+  may_end_ = true;
+  RunUntil([&] { return pulls_.under_way() == 0; });
+  RunUntil([n = 0]() mutable { return ++n > 5; });
+  EXPECT_TRUE(runtime_.requests.empty());
+  EXPECT_EQ(Call("GET", "/v1/sandboxes")->json()["sandboxes"].size(), 0u);
 }
 
 }  // namespace

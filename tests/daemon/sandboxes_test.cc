@@ -1,7 +1,9 @@
 #include "daemon/sandboxes.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <mutex>
 
 #include "tests/daemon/daemon_fixture.h"
@@ -314,6 +316,61 @@ TEST(States, OnlyTheMovesOfTheTableAreAllowed) {
   EXPECT_TRUE(MayMove(S::kRunning, S::kStopped));
   EXPECT_FALSE(MayMove(S::kStopped, S::kRunning));
   EXPECT_FALSE(MayMove(S::kRunning, S::kCreating));
+}
+
+TEST_F(SandboxesTest, WhatALaterDaemonCouldNotReadIsNotMade) {
+  store_.image.config.env = {"A=" +
+                             std::string(kMaxSandboxRecordBytes - kRecordReserveBytes - 8192, 'a')};
+  Create();
+  const Result<SandboxFacts> facts = LoadFacts("sb-0", runtime_.saved.at("sb-0"), config_);
+  ASSERT_TRUE(facts.has_value()) << facts.error().ToString();
+  store_.image.config.env.push_back("B=" + std::string(8192, 'b'));
+  const auto refused = Call("POST", "/v1/sandboxes", R"({"image":"busybox"})");
+  EXPECT_EQ(refused->code(), "limit");
+  EXPECT_EQ(refused->json()["error"]["field"], "env");
+  EXPECT_EQ(runtime_.saved.size(), 1u);
+}
+
+TEST_F(SandboxesTest, ImagesAreKeptFromUseOnlyWhileTheyArePruned) {
+  StartSandboxes();
+  std::atomic<bool> first_may_end = false, prune_may_end = false;
+  std::atomic<int> pruning = 0;
+  store_.image.references.clear();  // nothing holds it but its use
+  store_.prune = [&](const rootfs::Store::PruneRequest& request) {
+    store_.in_use_seen = request.in_use;
+    ++pruning;
+    while (!prune_may_end) ::usleep(1000);
+    return rootfs::Store::Pruned{};
+  };
+  ASSERT_TRUE(worker_
+                  .Submit([&] {
+                    while (!first_may_end) ::usleep(1000);
+                  })
+                  .has_value());
+  const auto queued = Begin("POST", "/v1/images/prune", R"({"all":true})");
+  const std::string early = Create();  // the prune waits for its turn
+  first_may_end = true;
+  RunUntil([&] { return pruning == 1; });
+  EXPECT_EQ(store_.in_use_seen, std::vector<std::string>{store_.image.id});
+  prune_may_end = true;
+  RunUntil([&] { return queued->done(); });
+  Call("DELETE", "/v1/sandboxes/" + early);
+  prune_may_end = false;
+  const auto dry = Begin("POST", "/v1/images/prune", R"({"all":true,"dry_run":true})");
+  RunUntil([&] { return pruning == 2; });
+  Create();  // a dry run hinders nobody
+  prune_may_end = true;
+  RunUntil([&] { return dry->done(); });
+  Call("DELETE", "/v1/sandboxes/" + Call("GET", "/v1/sandboxes?state=running")
+                                        ->json()["sandboxes"][0]["id"]
+                                        .get<std::string>());
+  prune_may_end = false;
+  const auto real = Begin("POST", "/v1/images/prune", R"({"all":true})");
+  RunUntil([&] { return pruning == 3; });
+  EXPECT_NE(Call("POST", "/v1/sandboxes", R"({"image":"busybox"})")->status(), 201);
+  prune_may_end = true;
+  RunUntil([&] { return real->done(); });
+  Create();
 }
 
 }  // namespace

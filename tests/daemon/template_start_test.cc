@@ -391,5 +391,49 @@ TEST_F(TemplateTest, AnotherDaemonRemovesWhatNobodyWaitsFor) {
   EXPECT_EQ(Inspect("sb-b")["lifecycle"]["state"], "interrupted");
 }
 
+TEST_F(TemplateTest, WhatACommandWroteLeavesTheRecordReadable) {
+  const std::string name(100'000, 'n');
+  WriteBox(R"("onCreateCommand":"1","waitFor":"onCreateCommand","postStartCommand":{")" + name +
+           R"(":"2"})");
+  const auto answer = Start();
+  AwaitProcess(1);
+  Last().Exit(1, 0);
+  AwaitProcess(2);
+  Say(2, std::string("bad\0\x1b[1m \xff end", 15) + std::string(4000, '"'));
+  Last().Exit(2, kExit3);
+  RunUntil([&] { return Inspect("sb-0")["lifecycle"]["state"] == "failed"; });
+  const Result<SandboxFacts> facts = LoadFacts("sb-0", runtime_.saved.begin()->second, config_);
+  ASSERT_TRUE(facts.has_value()) << facts.error().ToString();
+  EXPECT_EQ(facts->lifecycle.state, LifecycleFacts::State::kFailed);
+  EXPECT_THAT(facts->lifecycle.error, HasSubstr("exit code 3: bad  [1m "));
+  EXPECT_LE(facts->lifecycle.error.size(), 8192u);
+}
+
+TEST_F(TemplateTest, ARecordIsReadWhateverItsLifecycleSays) {
+  WriteBox(R"("onCreateCommand":"1")");
+  Start();
+  AwaitProcess(1);
+  Json saved = Saved();
+  saved["template"]["lifecycle"] = {{"state", "failed"},
+                                    {"stage", 7},
+                                    {"error", std::string("a\0b", 3) + std::string(70'000, 'x')},
+                                    {"awaited", "no"}};
+  const Result<SandboxFacts> facts = LoadFacts("sb-0", oci::PrintJson(saved), config_);
+  ASSERT_TRUE(facts.has_value()) << facts.error().ToString();
+  EXPECT_EQ(facts->lifecycle.state, LifecycleFacts::State::kFailed);
+  EXPECT_FALSE(facts->lifecycle.awaited);
+}
+
+TEST_F(TemplateTest, NoSandboxIsGivenAwayWhoseRecordSaysThatItIsWaitedFor) {
+  WriteBox(R"("onCreateCommand":"1")");
+  const auto answer = Start();
+  AwaitProcess(1);
+  runtime_.save_error = Error{.code = Code::kNoSpace, .what = "the disk is full"};
+  Last().Exit(1, 0);
+  RunUntil([&] { return answer->done(); });
+  EXPECT_EQ(answer->code(), "no_space");
+  EXPECT_EQ(runtime_.removed_ids, std::vector<std::string>{"sb-0"});
+}
+
 }  // namespace
 }  // namespace hutch::daemon
