@@ -5,22 +5,28 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "daemon/images.h"
+#include "daemon/stream_rate.h"
 #include "rootfs/limits.h"
 
 namespace hutch::daemon {
 namespace {
 
 constexpr int kPollMs = 200;
-constexpr int kStallPolls = 60'000 / kPollMs;  // a client that takes nothing for a minute is gone
 constexpr int kPipeBytes = 1 << 20;
 constexpr size_t kCopyBytes = 256 << 10;
 
+Error TooSlow() {
+  return Error{.code = Code::kUnavailable, .what = "less than 16 KiB/s for a minute"};
+}
 Error NobodyWaits() { return Error{.code = Code::kUnavailable, .what = "nobody waits for it"}; }
+
+std::chrono::steady_clock::time_point Now() { return std::chrono::steady_clock::now(); }
 
 Result<Pipe> LargePipe(int flags) {
   ASSIGN_OR_RETURN(Pipe pipe, MakePipe(flags));
@@ -38,6 +44,7 @@ struct ImageArchives::Saving {
   rootfs::ArchiveFormat format = rootfs::ArchiveFormat::kOci;
   std::string name;
   Pipe pipe;
+  StreamRate rate{Now()};  // begins anew when the archive is planned
   std::atomic<bool> cancelled{false};
 };
 
@@ -96,6 +103,7 @@ void ImageArchives::RunSave(const std::shared_ptr<Saving>& saving) {
           if (!sent.has_value()) saving->cancelled = true;
         });
   });
+  saving->rate = StreamRate(Now());
   const Status written =
       archive->Write([&](std::string_view bytes) { return Pump(*saving, pipe.get(), bytes); });
   if (!written.has_value() && written.error().sys != EPIPE && !saving->cancelled)
@@ -103,20 +111,20 @@ void ImageArchives::RunSave(const std::shared_ptr<Saving>& saving) {
         {{"image", saving->image.id}, {"error", written.error().ToString()}});
 }
 
-// The pipe does not block: a client that takes nothing must not keep a thread for ever.
-Status ImageArchives::Pump(const Saving& saving, int pipe_fd, std::string_view bytes) const {
-  int stalled = 0;
+// The pipe does not block: a client that takes little must not keep a thread for long.
+Status ImageArchives::Pump(Saving& saving, int pipe_fd, std::string_view bytes) const {
   while (!bytes.empty()) {
     const ssize_t n = ::write(pipe_fd, bytes.data(), bytes.size());
     if (n > 0) {
       bytes.remove_prefix(static_cast<size_t>(n));
-      stalled = 0;
+      if (!saving.rate.Add(static_cast<uint64_t>(n), Now())) return TooSlow();
       continue;
     }
     if (n < 0 && errno != EAGAIN && errno != EINTR) return SysError(errno, "write to the client");
-    if (saving.cancelled || ++stalled > kStallPolls) return NobodyWaits();
+    if (saving.cancelled) return NobodyWaits();
+    if (!saving.rate.Add(0, Now())) return TooSlow();
     struct pollfd wait = {pipe_fd, POLLOUT, 0};
-    if (::poll(&wait, 1, kPollMs) > 0) stalled = 0;
+    if (::poll(&wait, 1, kPollMs) < 0 && errno != EINTR) return SysError(errno, "poll");
   }
   return OkStatus();
 }
@@ -157,7 +165,9 @@ void ImageArchives::Load(const std::string& reference, std::optional<uint64_t> c
 Status ImageArchives::Fill(const Loading& loading) {
   std::vector<char> buffer(kCopyBytes);
   uint64_t total = 0;
+  StreamRate rate(Now());
   while (true) {
+    if (!rate.Add(0, Now())) return TooSlow();
     struct pollfd wait = {loading.pipe.get(), POLLIN, 0};
     const int ready = ::poll(&wait, 1, kPollMs);
     if (stopping_) return NobodyWaits();
@@ -168,6 +178,7 @@ Status ImageArchives::Fill(const Loading& loading) {
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n < 0) return SysError(errno, "read the archive");
     total += static_cast<uint64_t>(n);
+    if (!rate.Add(static_cast<uint64_t>(n), Now())) return TooSlow();
     if (total > rootfs::kMaxArchiveBytes)
       return Error{.code = Code::kTooLarge,
                    .what = "an archive of more than " + FormatSize(rootfs::kMaxArchiveBytes)};

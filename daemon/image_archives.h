@@ -26,10 +26,10 @@ class ImageArchives {
   ImageArchives& operator=(const ImageArchives&) = delete;
 
   // Answers with the archive, its length told before its first byte. Errors as
-  // ImageArchive::Plan; kUnavailable when too many wait.
+  // ImageArchive::Plan; kUnavailable when too many wait. A client slower than StreamRate is gone.
   void Save(const std::string& reference, rootfs::ArchiveFormat format, Responder responder);
   // Receives a tar and imports it; `done` is told the outcome and answers. kTooLarge above
-  // kMaxArchiveBytes, and errors as Store::Load.
+  // kMaxArchiveBytes, kUnavailable from a client slower than StreamRate, and errors as Store::Load.
   using Loaded = std::function<void(Result<oci::Json> image)>;
   void Load(const std::string& reference, std::optional<uint64_t> content_length,
             std::shared_ptr<Responder> responder, Loaded done);
@@ -38,7 +38,7 @@ class ImageArchives {
   struct Saving;
   struct Loading;
   void RunSave(const std::shared_ptr<Saving>& saving);
-  Status Pump(const Saving& saving, int pipe_fd, std::string_view bytes) const;
+  Status Pump(Saving& saving, int pipe_fd, std::string_view bytes) const;
   Status Fill(const Loading& loading);
   void EndLoad(const std::shared_ptr<Loading>& loading);
 

@@ -6,6 +6,7 @@
 #include "daemon/handlers.h"
 #include "daemon/image_archives.h"
 #include "daemon/image_keeping.h"
+#include "rootfs/image_source.h"
 
 namespace hutch::daemon {
 namespace {
@@ -88,6 +89,10 @@ void HandleSaveImage(Api& api, Request request, Responder responder) {
 
 void HandleLoadImage(Api& api, Request request, Responder responder) {
   const std::string reference = QueryValue(request, "reference");
+  // Before gigabytes come that nothing becomes of.
+  const auto name =
+      reference.empty() ? Result<std::string>("") : rootfs::NormalReference(reference);
+  if (!name.has_value()) return responder.Send(name.error());
   const auto shared = std::make_shared<Responder>(std::move(responder));
   api.image_archives.Load(reference, request.content_length, shared,
                           [&api, shared, reference, peer = request.peer](Result<Json> image) {

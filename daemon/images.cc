@@ -111,7 +111,7 @@ Status Images::Remove(const std::string& reference, Done done) {
   const Status submitted =
       worker_.Submit([this, reference, id = image.id, in_use = sandboxes_.ImagesInUse(), done] {
         auto removed =
-            std::make_shared<Result<rootfs::Store::Removed>>(store_.Remove(reference, in_use));
+            std::make_shared<Result<rootfs::Store::Removed>>(store_.Remove(reference, id, in_use));
         loop_.Post([this, id, removed, done] {
           sandboxes_.UnblockImage(id);
           if (!removed->has_value()) return done(removed->error());

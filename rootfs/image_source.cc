@@ -20,6 +20,8 @@ constexpr char kOs[] = "linux";
 constexpr char kRefName[] = "org.opencontainers.image.ref.name";
 constexpr char kContainerdName[] = "io.containerd.image.name";
 constexpr int kMaxIndexDepth = 4;
+constexpr size_t kShownBytes = 100;  // of one word of an image's own in an error
+constexpr size_t kShownEntries = 20;
 
 Error Corrupt(const std::string& digest, const std::string& why) {
   return Error{.code = Code::kCorrupt, .what = digest + ": " + why};
@@ -47,6 +49,16 @@ Result<std::string> ReadBlob(const SourceFiles& files, const oci::Descriptor& d)
         d.digest, "has " + std::to_string(bytes->size()) + " bytes, not " + std::to_string(d.size));
   if (DigestOf(*bytes) != d.digest) return Corrupt(d.digest, "its bytes do not match");
   return bytes;
+}
+
+std::string Shown(const std::string& word) { return word.substr(0, kShownBytes); }
+
+// Some of what there is to choose from, for an error.
+std::string Listed(std::vector<std::string> words) {
+  if (words.empty()) return "none";
+  const size_t more = words.size() - std::min(words.size(), kShownEntries);
+  words.resize(words.size() - more);
+  return Join(words, ", ") + (more == 0 ? "" : " and " + std::to_string(more) + " more");
 }
 
 // As annotated, normal; empty for none. A tag alone ("latest") says nothing.
@@ -84,23 +96,24 @@ std::vector<oci::Descriptor> Named(const oci::Index& index, const std::string& w
 Result<oci::Descriptor> Choose(const oci::Index& index, const std::string& wanted) {
   const std::vector<oci::Descriptor> candidates = Named(index, wanted);
   std::vector<oci::Descriptor> fit;
-  std::string all;
+  std::vector<std::string> all;
   for (const oci::Descriptor& d : candidates) {
-    const std::string platform = d.architecture.empty() ? "unnamed" : d.os + "/" + d.architecture;
-    const std::string name = NameOf(d).empty() ? TagOf(d) : NameOf(d);
-    all += (all.empty() ? "" : ", ") + (name.empty() ? platform : name + " " + platform);
+    const std::string platform =
+        d.architecture.empty() ? "unnamed" : Shown(d.os) + "/" + Shown(d.architecture);
+    const std::string name = Shown(NameOf(d).empty() ? TagOf(d) : NameOf(d));
+    all.push_back(name.empty() ? platform : name + " " + platform);
     if (IsForThisMachine(d.os, d.architecture)) fit.push_back(d);
   }
   if (fit.empty())
     return Error{.code = Code::kNotFound,
                  .what = std::string("no manifest for ") + kOs + "/" + kArchitecture +
-                         " (there are: " + (all.empty() ? "none" : all) + ")"};
+                         " (there are: " + Listed(std::move(all)) + ")"};
   const bool one = std::all_of(fit.begin(), fit.end(), [&](const oci::Descriptor& d) {
     return d.digest == fit[0].digest || !d.architecture.empty();
   });
   if (!one)
     return Error{.code = Code::kInvalidArgument,
-                 .what = "several images: " + all,
+                 .what = "several images: " + Listed(std::move(all)),
                  .field = "reference",
                  .hint = "give the name of one of them"};
   return fit[0];
@@ -116,7 +129,7 @@ Status CheckImage(const ImageSource& source) {
   for (const std::string& diff_id : config.diff_ids) RETURN_IF_ERROR(HexOf(diff_id));
   if (IsForThisMachine(config.os, config.architecture)) return OkStatus();
   return Error{.code = Code::kUnsupported,
-               .what = "the image is for " + config.os + "/" + config.architecture +
+               .what = "the image is for " + Shown(config.os) + "/" + Shown(config.architecture) +
                        ", this machine is " + kOs + "/" + kArchitecture};
 }
 
@@ -171,7 +184,7 @@ Result<DockerImage> ParseDockerManifest(const std::string& text, const std::stri
   ASSIGN_OR_RETURN(const oci::Json json,
                    oci::ParseJson(text, {.max_bytes = kMaxDocumentBytes, .max_depth = 16}));
   if (!json.is_array() || json.empty()) return Invalid("manifest.json lists no image");
-  std::string all;
+  std::vector<std::string> all;
   for (size_t i = 0; i < json.size(); ++i) {
     DockerImage image;
     RETURN_IF_ERROR(oci::ObjectReader(json[i], "[" + std::to_string(i) + "]")
@@ -182,10 +195,10 @@ Result<DockerImage> ParseDockerManifest(const std::string& text, const std::stri
     const bool named =
         std::find(image.tags.begin(), image.tags.end(), reference) != image.tags.end();
     if (json.size() == 1 || named) return image;
-    all += (all.empty() ? "" : ", ") + Join(image.tags, ", ");
+    for (const std::string& tag : image.tags) all.push_back(Shown(tag));
   }
   return Error{.code = Code::kInvalidArgument,
-               .what = "several images: " + all,
+               .what = "several images: " + Listed(std::move(all)),
                .field = "reference",
                .hint = "give the name of one of them"};
 }
@@ -239,8 +252,8 @@ Result<ImageSource> ReadManifest(const oci::Descriptor& descriptor, std::string 
   RETURN_IF_ERROR(CheckMediaTypes(parsed));
   if (!parsed.media_type.empty() && !descriptor.media_type.empty() &&
       parsed.media_type != descriptor.media_type)
-    return Invalid(descriptor.digest + ": calls itself " + parsed.media_type +
-                   ", its descriptor says " + descriptor.media_type);
+    return Invalid(descriptor.digest + ": calls itself " + Shown(parsed.media_type) +
+                   ", its descriptor says " + Shown(descriptor.media_type));
   source.manifest = std::move(manifest);
   source.manifest_digest = descriptor.digest;
   source.config_digest = parsed.config.digest;

@@ -33,6 +33,10 @@ Error Failed(const char* verb, const std::string& path) {
   return SysError(errno, std::string(verb) + " \"" + path + "\"");
 }
 
+// About what a name takes besides its bytes in a list or a map.
+constexpr size_t kPerName = 64;
+size_t BytesToKeep(std::string_view name) { return name.size() + kPerName; }
+
 class Packer {
  public:
   explicit Packer(const ByteSink& sink) : tar_(sink), buffer_(kReadBytes) {}
@@ -51,13 +55,24 @@ class Packer {
   Status Link(int dir_fd, const Entry& entry);
   Status Copy(int fd, const Entry& entry, uint64_t offset, uint64_t size);
 
+  Result<std::vector<std::string>> NamesIn(int dir_fd, const std::string& path);
+  Status Keep(size_t bytes);
+
   TarStream tar_;
   std::vector<char> buffer_;
+  size_t kept_bytes_ = 0;
   std::map<ino_t, std::string> linked_;  // files of several links, by their first path
 };
 
+Status Packer::Keep(size_t bytes) {
+  kept_bytes_ += bytes;
+  if (kept_bytes_ <= kMaxSavedNameBytes) return OkStatus();
+  return Error{.code = Code::kTooLarge,
+               .what = "a layer of more names than " + FormatSize(kMaxSavedNameBytes) + " hold"};
+}
+
 // Sorted: the order of a directory is its file system's affair.
-Result<std::vector<std::string>> NamesIn(int dir_fd, const std::string& path) {
+Result<std::vector<std::string>> Packer::NamesIn(int dir_fd, const std::string& path) {
   const int fd = sys::Openat2(dir_fd, ".", O_RDONLY | O_DIRECTORY, kInside);
   if (fd < 0) return SysError(-fd, "open \"" + path + "\"");
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(::fdopendir(fd), ::closedir);
@@ -66,7 +81,10 @@ Result<std::vector<std::string>> NamesIn(int dir_fd, const std::string& path) {
   errno = 0;
   while (const dirent* entry = ::readdir(dir.get())) {
     const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
+    if (name != "." && name != "..") {
+      RETURN_IF_ERROR(Keep(BytesToKeep(name)));
+      names.emplace_back(name);
+    }
     errno = 0;
   }
   if (errno != 0) return Failed("list", path);
@@ -192,6 +210,7 @@ Status Packer::One(int dir_fd, const Entry& entry, size_t depth) {
   }
   if (entry.st.st_nlink > 1) {
     const auto [first, is_new] = linked_.emplace(entry.st.st_ino, entry.path);
+    if (is_new) RETURN_IF_ERROR(Keep(BytesToKeep(entry.path)));
     if (!is_new) {
       TarHeader header = HeaderOf(entry, '1');
       header.link = first->second;
@@ -226,6 +245,7 @@ Status Packer::Directory(int fd, const std::string& path, size_t depth) {
       return Failed("stat", entry.path);
     RETURN_IF_ERROR(One(fd, entry, depth));
   }
+  for (const std::string& name : names) kept_bytes_ -= BytesToKeep(name);
   return OkStatus();
 }
 

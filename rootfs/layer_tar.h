@@ -11,8 +11,9 @@ namespace hutch::rootfs {
 // Borrows layer_fd, the layer's fs/ (O_PATH is enough): immutable, reachable for root alone. What
 // is in it is untrusted: each name is opened below its directory, no link is followed, nothing but
 // regular files is read. Memory: one name list for each level, and a path for each file of several
-// links. kUnsupported for names that mean something else in a layer (".wh."), kCorrupt when a file
-// is not as long as it says, kKernel; and what the sink says.
+// links, kMaxSavedNameBytes together: kTooLarge. kUnsupported for names that mean something else in
+// a layer (".wh."), kCorrupt when a file is not as long as it says, kKernel; and what the sink
+// says.
 Status WriteLayerTar(int layer_fd, const ByteSink& sink);
 
 }  // namespace hutch::rootfs

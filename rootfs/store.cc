@@ -18,7 +18,6 @@ namespace hutch::rootfs {
 namespace {
 
 constexpr size_t kMinDigestPrefix = 6;
-constexpr size_t kMaxImages = 65536;
 constexpr size_t kMaxSizeFileBytes = 32;
 
 std::string HexPart(const std::string& digest) { return digest.substr(digest.find(':') + 1); }
@@ -85,7 +84,7 @@ Status StoreImpl::Load() {
       std::vector<std::string> references;
       std::string config;
       RETURN_IF_ERROR(oci::ObjectReader(value, digest)
-                          .Strings("references", &references, kMaxImages)
+                          .Strings("references", &references, kMaxImageNames)
                           .String("config", &config)
                           .Done(oci::ObjectReader::Unknown::kIgnore));
       auto entry = ReadEntry(digest, config);
@@ -136,8 +135,12 @@ Status StoreImpl::SaveIndex() const {
   oci::Json images = oci::Json::object();
   for (const auto& [digest, entry] : images_)
     images[digest] = {{"references", entry.image.references}, {"config", entry.config_digest}};
-  return WriteFileAtomic(images_dir_ + "/index.json", oci::PrintJson({{"images", images}}),
-                         Durability::kDisk);
+  const std::string text = oci::PrintJson({{"images", std::move(images)}});
+  if (text.size() > kMaxDocumentBytes)
+    return Error{.code = Code::kLimit,
+                 .what = "an index of images of more than " + FormatSize(kMaxDocumentBytes),
+                 .hint = "remove names or images: hutch image ls"};
+  return WriteFileAtomic(images_dir_ + "/index.json", text, Durability::kDisk);
 }
 
 Store::Removed StoreImpl::CollectGarbage(std::vector<std::string>* doomed) {
@@ -169,6 +172,10 @@ Store::Removed StoreImpl::CollectGarbage(std::vector<std::string>* doomed) {
 
 Result<Image> StoreImpl::Resolve(const std::string& reference) {
   const std::lock_guard lock(mutex_);
+  return Find(reference);
+}
+
+Result<Image> StoreImpl::Find(const std::string& reference) const {
   const std::string hex = reference.starts_with("sha256:") ? HexPart(reference) : reference;
   const auto named = NormalReference(reference);
   const auto canonical = ParseReference(reference, default_registry_);
@@ -204,26 +211,29 @@ Result<UniqueFd> StoreImpl::OpenLayer(const std::string& diff_id) {
   return hutch::Open(LayerPath(diff_id) + "/fs", O_PATH | O_DIRECTORY | O_NOFOLLOW);
 }
 
-Result<Store::Removed> StoreImpl::Remove(const std::string& reference,
+Result<Store::Removed> StoreImpl::Remove(const std::string& reference, const std::string& image_id,
                                          const std::vector<std::string>& in_use) {
-  ASSIGN_OR_RETURN(const Image image, Resolve(reference));
-  if (Contains(in_use, image.id))
-    return Error{.code = Code::kBadState,
-                 .what = "image " + reference + " is used by a running sandbox",
-                 .hint = "remove its sandboxes first: hutch ls"};
   std::vector<std::string> doomed, names;
   Removed removed;
   {
     const std::lock_guard lock(mutex_);
+    ASSIGN_OR_RETURN(const Image image, Find(reference));
+    // The caller made sure of that one alone that no sandbox begins with it.
+    if (image.id != image_id)
+      return Error{.code = Code::kBadState,
+                   .what = "image " + reference + " was just made another one",
+                   .hint = "see hutch image ls, and try again"};
+    if (Contains(in_use, image.id))
+      return Error{.code = Code::kBadState,
+                   .what = "image " + reference + " is used by a running sandbox",
+                   .hint = "remove its sandboxes first: hutch ls"};
     const auto it = images_.find(image.id);
-    if (it == images_.end())
-      return Error{.code = Code::kNotFound, .what = "image " + reference + " was just removed"};
     const Entry before = it->second;
     const auto named = NormalReference(reference);
-    if (named && Contains(before.image.references, *named))
+    if (named && Contains(image.references, *named))
       names = {*named};
     else
-      names = before.image.references;
+      names = image.references;
     std::erase_if(it->second.image.references,
                   [&](const std::string& name) { return Contains(names, name); });
     if (it->second.image.references.empty()) images_.erase(it);

@@ -57,8 +57,8 @@ class Store {
   // zstd), and names the result `reference` (empty: the reference inside, else "imported:latest").
   // Trusted path on the host, untrusted content. kNotFound, kCorrupt (names the digest),
   // kInvalidArgument, kUnsupported, kNoSpace, kTooLarge; kExists when the reference inside names
-  // another image here. Leaves nothing behind on failure. Where the name was another image's, that
-  // one stays, by its id.
+  // another image here; kLimit as Tag. Leaves nothing behind on failure. Where the name was another
+  // image's, that one stays, by its id.
   virtual Result<Image> Import(const std::string& path, const std::string& reference,
                                const ProgressFn& progress) = 0;
   // What a pull needs (rootfs/registry/). Where half-downloaded layers lie; empty: nowhere.
@@ -76,14 +76,16 @@ class Store {
   virtual std::vector<Image> List() = 0;
   // What Open dropped because its documents or layers were gone or changed: "<id>: <why>".
   virtual std::vector<std::string> Damaged() { return {}; }
-  // Drops the reference; the image and its layers go with the last one. `in_use` holds manifest ids
-  // of living sandboxes: kBadState when the image is among them. Returns what was removed.
+  // Drops the reference; the image and its layers go with the last one. `image_id` is what the
+  // caller knows by that reference: kBadState when it is another image's by now. `in_use` holds
+  // manifest ids of living sandboxes: kBadState when the image is among them. kNotFound. Returns
+  // what was removed.
   struct Removed {
     std::vector<std::string> references;
     std::vector<std::string> layers;
     uint64_t freed_bytes = 0;
   };
-  virtual Result<Removed> Remove(const std::string& reference,
+  virtual Result<Removed> Remove(const std::string& reference, const std::string& image_id,
                                  const std::vector<std::string>& in_use) = 0;
   // O_PATH | O_DIRECTORY of an unpacked layer's fs/. kNotFound.
   virtual Result<UniqueFd> OpenLayer(const std::string& diff_id) = 0;
@@ -91,13 +93,14 @@ class Store {
   // As Import, of a tar that is open and belongs to nobody else. Borrows fd.
   virtual Result<Image> Load(int fd, const std::string& reference, const ProgressFn& progress);
   // One more name for an image; it is taken from the image that had it, which stays by its id.
-  // kNotFound, kInvalidArgument.
+  // kNotFound, kInvalidArgument; kLimit above kMaxImageNames, or when the index would be too large.
   virtual Result<Image> Tag(const std::string& reference, const std::string& name);
   // The exact bytes of its configuration. kNotFound.
   virtual Result<std::string> ConfigText(const std::string& image_id);
   // Bytes on disk of each layer that an image has, by diffID.
   virtual std::map<std::string, uint64_t> LayerBytes();
-  // While it is held no layer of the image is removed, whatever becomes of the image.
+  // While it is held no layer of the image is removed, whatever becomes of the image. Letting go of
+  // it removes those that no image has any more: as slow as that.
   virtual std::shared_ptr<const void> Hold(const Image& image);
 
   struct PruneRequest {

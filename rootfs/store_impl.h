@@ -26,7 +26,7 @@ class StoreImpl : public Store {
   Result<Image> Resolve(const std::string& reference) override;
   std::vector<Image> List() override;
   std::vector<std::string> Damaged() override { return damaged_; }
-  Result<Removed> Remove(const std::string& reference,
+  Result<Removed> Remove(const std::string& reference, const std::string& image_id,
                          const std::vector<std::string>& in_use) override;
   Result<UniqueFd> OpenLayer(const std::string& diff_id) override;
   // store_keeping.cc
@@ -66,13 +66,17 @@ class StoreImpl : public Store {
                              const ProgressFn& progress);
   Result<Image> ImportLayers(const ImportRun& run, ImageSource source, LayerInputs& inputs,
                              const ProgressFn& progress);
+  // What no image has and nobody holds, off the disk.
+  void Sweep();
   // These with mutex_ held.
+  Result<Image> Find(const std::string& reference) const;
   // The only image of that name, first of its names; nothing changes when the index cannot be
   // written.
   Result<Image> PutEntry(Entry entry, const std::string& name);
   Result<Image> Commit(const ImageSource& source, const std::string& reference,
                        std::vector<LayerJob>* jobs);
   Result<Entry> ReadEntry(const std::string& manifest_digest, const std::string& config_digest);
+  // kLimit when Load would not read it.
   Status SaveIndex() const;
   // Renames away every layer and document that no image has and no import is about; the caller
   // removes *doomed, without the mutex. Returns what went.
@@ -93,5 +97,8 @@ class StoreImpl : public Store {
   std::vector<std::string> damaged_;
   std::map<std::string, uint64_t> layer_bytes_;  // of layers that LayerBytes() read
 };
+
+// kLimit.
+Error TooManyNames(const Image& image);
 
 }  // namespace hutch::rootfs

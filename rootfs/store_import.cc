@@ -81,15 +81,18 @@ bool StoreImpl::HasLayer(const std::string& diff_id) {
 Result<Image> StoreImpl::ImportSource(const ImportRun& run, ImageSource source, LayerInputs& inputs,
                                       const ProgressFn& progress) {
   Result<Image> image = ImportLayers(run, std::move(source), inputs, progress);
-  if (image) return image;
   // Layers that were renamed before something else failed belong to no image.
+  if (!image) Sweep();
+  return image;
+}
+
+void StoreImpl::Sweep() {
   std::vector<std::string> doomed;
   {
     const std::lock_guard lock(mutex_);
     CollectGarbage(&doomed);
   }
   for (const std::string& away : doomed) IgnoreError(RemoveTree(away), "swept at the next start");
-  return image;
 }
 
 // A layer that stands in the image twice is unpacked once.
@@ -153,7 +156,8 @@ Result<Image> StoreImpl::PutEntry(Entry entry, const std::string& name) {
   std::erase(entry.image.references, name);
   entry.image.references.insert(entry.image.references.begin(), name);
   images_[entry.image.id] = entry;
-  if (Status saved = SaveIndex(); !saved) {
+  const bool few = entry.image.references.size() <= kMaxImageNames;
+  if (Status saved = few ? SaveIndex() : Status(TooManyNames(entry.image)); !saved) {
     images_ = before;
     return std::move(saved).error();
   }

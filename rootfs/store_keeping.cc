@@ -37,7 +37,10 @@ uint64_t BytesOf(const std::string& layer_path) {
 // A part that is neither held by a download (flock) nor was written to for long.
 bool IsAbandoned(int fd, const struct stat& st) {
   const bool old = ::time(nullptr) - st.st_mtim.tv_sec >= static_cast<time_t>(kOldDownloadSeconds);
-  return S_ISREG(st.st_mode) && old && ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  if (!S_ISREG(st.st_mode) || !old || ::flock(fd, LOCK_EX | LOCK_NB) != 0) return false;
+  // Else another file has its name by now.
+  struct stat now {};
+  return ::fstat(fd, &now) == 0 && now.st_nlink != 0;
 }
 
 }  // namespace
@@ -65,6 +68,13 @@ Result<Image> StoreImpl::Load(int fd, const std::string& reference, const Progre
   return error;
 }
 
+Error TooManyNames(const Image& image) {
+  return Error{.code = Code::kLimit,
+               .what = "image " + image.id + " has " + std::to_string(kMaxImageNames) +
+                       " names, no more are kept",
+               .field = "reference"};
+}
+
 Result<Image> StoreImpl::Tag(const std::string& reference, const std::string& name) {
   ASSIGN_OR_RETURN(const std::string normal, NormalReference(name));
   ASSIGN_OR_RETURN(const Image image, Resolve(reference));
@@ -77,8 +87,9 @@ Result<Image> StoreImpl::Tag(const std::string& reference, const std::string& na
     if (!Contains(entry.image.references, normal)) continue;
     if (digest == image.id) return entry.image;  // it has the name already
     before[digest] = entry.image.references;
-    std::erase(entry.image.references, normal);
   }
+  if (it->second.image.references.size() >= kMaxImageNames) return TooManyNames(image);
+  for (auto& [digest, references] : before) std::erase(images_[digest].image.references, normal);
   before[image.id] = it->second.image.references;
   it->second.image.references.push_back(normal);
   if (Status saved = SaveIndex(); !saved) {
@@ -114,7 +125,10 @@ std::map<std::string, uint64_t> StoreImpl::LayerBytes() {
 }
 
 std::shared_ptr<const void> StoreImpl::Hold(const Image& image) {
-  return std::make_shared<const Pins>(*this, image.diff_ids);
+  return {new Pins(*this, image.diff_ids), [this](const Pins* pins) {
+            delete pins;
+            Sweep();  // the image may have been removed meanwhile
+          }};
 }
 
 void StoreImpl::ChooseForPrune(const PruneRequest& request, Pruned* pruned) const {

@@ -154,6 +154,9 @@ Status TarStream::Begin(const TarHeader& header) {
 
 Status TarStream::End() { return sink_(std::string(2 * kBlock, '\0')); }
 
-uint64_t PlainEntryBytes(uint64_t size) { return kBlock + (size + kBlock - 1) / kBlock * kBlock; }
+uint64_t PlainEntryBytes(uint64_t size) {
+  const uint64_t record = size > kMaxOctal11 ? 2 * kBlock : 0;  // that says the size
+  return record + kBlock + (size + kBlock - 1) / kBlock * kBlock;
+}
 
 }  // namespace hutch::rootfs

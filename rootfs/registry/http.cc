@@ -86,7 +86,7 @@ void HttpTransfer::Prepare() {
   Set(easy_, CURLOPT_WRITEFUNCTION, &BodyCallback);
   Set(easy_, CURLOPT_WRITEDATA, static_cast<void*>(this));
   Set(easy_, CURLOPT_CONNECTTIMEOUT, static_cast<long>(request_.stall_seconds));
-  Set(easy_, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  Set(easy_, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(kMinBytesPerSecond));
   Set(easy_, CURLOPT_LOW_SPEED_TIME, static_cast<long>(request_.stall_seconds));
   Set(easy_, CURLOPT_TIMEOUT, static_cast<long>(request_.total_seconds));
   if (!request_.form.empty()) Set(easy_, CURLOPT_COPYPOSTFIELDS, request_.form.c_str());

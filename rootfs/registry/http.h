@@ -50,7 +50,7 @@ struct HttpRequest {
   std::vector<std::string> headers = {};  // "Name: value"
   std::string form = {};                  // POSTed where it is not empty
   uint64_t max_body_bytes = 0;            // of a body without sink: more is a failure
-  unsigned stall_seconds = 30;            // without a byte, or for the connection
+  unsigned stall_seconds = 30;            // slower than kMinBytesPerSecond, or for the connection
   unsigned total_seconds = 0;             // 0: no bound
   HostTls tls = {};
   BodySink* sink = nullptr;  // borrowed

@@ -49,7 +49,8 @@ Status LayerDownload::StepOnce() {
 }
 
 Status LayerDownload::LockPart() {
-  ASSIGN_OR_RETURN(part_, PartFile::TryLock(directory_, layer_.digest));
+  ASSIGN_OR_RETURN(part_, PartFile::TryLock(
+                              directory_, {session_.reference().host, layer_.digest, layer_.size}));
   if (!part_) return OkStatus();
   // Whoever had it may have finished.
   if (has_layer_(layer_.diff_id)) {

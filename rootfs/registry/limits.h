@@ -22,6 +22,7 @@ inline constexpr unsigned kMaxRetryAfterSeconds = 60;       // waited for; more 
 inline constexpr unsigned kFirstRetryMs = 250;              // then doubled, with jitter
 inline constexpr unsigned kLongestRetryMs = 15'000;         // between two attempts
 inline constexpr uint64_t kRetryProgressBytes = 1u << 20;   // more of a layer: retries start anew
+inline constexpr unsigned kMinBytesPerSecond = 1024;        // slower for stall_seconds: a failure
 inline constexpr unsigned kDocumentSeconds = 120;           // for a manifest, configuration, token
 inline constexpr unsigned kPullSeconds = 21'600;            // for one pull
 inline constexpr size_t kHashSliceBytes = 16u << 20;  // of a part, before others get their turn

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/text.h"
 
 namespace hutch::rootfs::registry {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 constexpr char kSuffix[] = ".part";
 constexpr size_t kBlockBytes = 1u << 20;
 constexpr int64_t kSecondsPerDay = 86'400;
+constexpr size_t kKeyDigits = 16;
 
 // Locked, and still the file of that name: none when somebody has it.
 Result<std::optional<UniqueFd>> Lock(const std::string& path, int flags) {
@@ -34,12 +36,19 @@ Result<std::optional<UniqueFd>> Lock(const std::string& path, int flags) {
   }
 }
 
+Result<std::string> NameOf(const PartOf& part) {
+  ASSIGN_OR_RETURN(const std::string hex, HexOf(part.digest));
+  ASSIGN_OR_RETURN(const std::string key,
+                   HexOf(DigestOf(part.registry + "\n" + std::to_string(part.size))));
+  return hex + "-" + key.substr(0, kKeyDigits) + kSuffix;
+}
+
 }  // namespace
 
 Result<std::optional<PartFile>> PartFile::TryLock(const std::string& directory,
-                                                  const std::string& digest) {
-  ASSIGN_OR_RETURN(const std::string hex, HexOf(digest));
-  std::string path = directory + "/" + hex + kSuffix;
+                                                  const PartOf& part) {
+  ASSIGN_OR_RETURN(const std::string name, NameOf(part));
+  std::string path = directory + "/" + name;
   ASSIGN_OR_RETURN(std::optional<UniqueFd> fd, Lock(path, O_RDWR | O_CREAT));
   if (!fd) return std::optional<PartFile>();
   struct stat st {};
@@ -80,9 +89,19 @@ Status PartFile::Append(std::string_view bytes) {
 }
 
 Status PartFile::Restart() {
-  if (::ftruncate(fd_.get(), 0) != 0) return SysError(errno, "truncate " + path_);
-  size_ = hashed_ = 0;
+  hashed_ = 0;
   hash_ = Sha256();
+  if (size_ == 0) return OkStatus();
+  // Locked before it has the name, and swept like any other if it never gets it.
+  const std::string fresh = path_ + "." + RandomBase32(16) + kSuffix;
+  ASSIGN_OR_RETURN(UniqueFd fd, Open(fresh, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600));
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || ::rename(fresh.c_str(), path_.c_str()) != 0) {
+    Error error = SysError(errno, "start over with " + path_);
+    IgnoreError(RemoveTree(fresh), "swept some day");
+    return error;
+  }
+  fd_ = std::move(fd);
+  size_ = 0;
   return OkStatus();
 }
 

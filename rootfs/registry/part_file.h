@@ -1,6 +1,7 @@
-// <state-dir>/downloads/<hex>.part: what there is of a blob, to be gone on with after a failure or
-// a restart. Of pulls that want one blob at once, one at a time has the file (flock(2)); nothing in
-// it is believed before its digest was computed over all of it.
+// <state-dir>/downloads/<hex>-<key>.part: what there is of a blob, to be gone on with after a
+// failure or a restart. Of pulls that want one blob of one registry at once, one at a time has the
+// file (flock(2)); <key> stands for registry and size, so that nobody waits for a registry that
+// only says it has a blob. Nothing in it is believed before its digest was computed over all of it.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,16 @@
 
 namespace hutch::rootfs::registry {
 
+struct PartOf {
+  std::string registry;  // "host[:port]"
+  std::string digest;
+  uint64_t size = 0;  // bytes, as the manifest says
+};
+
 class PartFile {
  public:
   // Makes it where it is missing, 0600. None when another pull has it just now.
-  static Result<std::optional<PartFile>> TryLock(const std::string& directory,
-                                                 const std::string& digest);
+  static Result<std::optional<PartFile>> TryLock(const std::string& directory, const PartOf& part);
   PartFile(PartFile&&) noexcept = default;
   PartFile& operator=(PartFile&&) noexcept = default;
 
@@ -27,7 +33,7 @@ class PartFile {
   Result<bool> HashSome(size_t max_bytes);
   // Behind what there is; all of that must be hashed. kNoSpace.
   Status Append(std::string_view bytes);
-  // Starts over with nothing.
+  // Starts over with nothing, in another file of that name: whoever reads the old one reads on.
   Status Restart();
   // The digest of all of it; call it once, or again after Restart().
   std::string Digest() { return hash_.Digest(); }

@@ -67,7 +67,9 @@ Result<Image> Pull(Store& store, const RegistryOptions& options, const PullReque
   IgnoreError(registry::SweepParts(directory, registry::kPartDays), "swept at the next pull");
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                    Session::Make(options, request, cancelled));
-  return PullInto(store, *session, progress);
+  Result<Image> image = PullInto(store, *session, progress);
+  if (image) return image;
+  return session->WithoutSecrets(std::move(image).error());
 }
 
 }  // namespace hutch::rootfs

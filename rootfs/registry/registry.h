@@ -33,7 +33,7 @@ struct RegistryOptions {
   std::string auth_file = {};
   uint64_t layers_at_once = 4;  // downloads of one pull
   uint64_t retries = 5;         // of one request, with back-off; Retry-After is kept, bounded
-  uint64_t stall_seconds = 30;  // without a byte, then a request is tried again
+  uint64_t stall_seconds = 30;  // of less than 1 KiB/s, then a request is tried again
 };
 
 struct PullRequest {
@@ -47,7 +47,7 @@ struct PullRequest {
 // and total in bytes; done starts at what an earlier pull left), "exists" (a layer that is here),
 // "verify", "unpack". Reports of several layers are interleaved.
 //
-// Downloads into <state-dir>/downloads/<hex>.part, which outlives a failure and is gone on with by
+// Downloads into <state-dir>/downloads/*.part, which outlives a failure and is gone on with by
 // Range (If-Range semantics are not needed: the digest tells); removed after the image is in the
 // store. Names the image by reference.ToString(). An image whose manifest digest is here already is
 // not downloaded again, only named. `cancelled` is looked at several times a second.

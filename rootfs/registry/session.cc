@@ -12,6 +12,9 @@ namespace {
 constexpr char kClientId[] = "hutch";
 constexpr int kWaitMs = 100;
 constexpr size_t kMinSecretBytes = 4;  // shorter ones would blacken ordinary words
+constexpr size_t kMinPartBytes = 8;    // the same of what is left of one that was cut
+constexpr size_t kKeptTokens = 16;     // older ones have run out, or are not ours any more
+constexpr size_t kMaxTextBytes = 4096;
 
 Error Forbidden(const std::string& what, const std::string& hint = "") {
   return Error{.code = Code::kForbidden, .what = what, .hint = hint};
@@ -37,9 +40,29 @@ std::string BasicHeader(const Credential& credential) {
   return "Basic " + Base64Encode(credential.username + ":" + credential.password);
 }
 
-void ReplaceAll(std::string* text, const std::string& what, const std::string& by) {
-  for (size_t at = 0; (at = text->find(what, at)) != std::string::npos; at += by.size())
-    text->replace(at, what.size(), by);
+char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
+
+// In whatever case, for hosts and types are shown in lower case, and the beginning of it where
+// somebody cut it.
+void Hide(std::string* text, const std::string& secret) {
+  constexpr std::string_view kInstead = "***";
+  const size_t least = std::min(secret.size(), kMinPartBytes);
+  for (size_t at = 0; at + least <= text->size(); ++at) {
+    size_t same = 0;
+    while (same < secret.size() && at + same < text->size() &&
+           Lower((*text)[at + same]) == Lower(secret[same]))
+      ++same;
+    if (same < least) continue;
+    text->replace(at, same, kInstead);
+    at += kInstead.size() - 1;
+  }
+}
+
+// As it is and as it stands in a URL.
+std::vector<std::string> FormsOf(const std::string& secret) {
+  if (secret.size() < kMinSecretBytes) return {};
+  const std::string encoded = UrlEncode(secret);
+  return encoded == secret ? std::vector{secret} : std::vector{secret, encoded};
 }
 
 // {"errors":[{"code":"NAME_UNKNOWN","message":"...","detail":..}]}, or {"details":"..."} of token
@@ -103,8 +126,10 @@ Status Session::CheckCancelled() const {
   return cancelled_.load() ? Unavailable("the pull was cancelled") : OkStatus();
 }
 
-void Session::AddSecret(const std::string& secret) {
-  if (secret.size() >= kMinSecretBytes) secrets_.push_back(secret);
+void Session::AddToken(const std::string& token) {
+  if (std::find(tokens_.begin(), tokens_.end(), token) != tokens_.end()) return;
+  tokens_.push_back(token);
+  if (tokens_.size() > kKeptTokens) tokens_.pop_front();
 }
 
 Result<Credential> Session::CredentialFor(const Endpoint& endpoint) {
@@ -118,10 +143,9 @@ Result<Credential> Session::CredentialFor(const Endpoint& endpoint) {
   } else if (stored_may_go) {
     ASSIGN_OR_RETURN(credential, FindCredential(config_, endpoint.host));
   }
-  AddSecret(credential.password);
-  AddSecret(credential.identity_token);
-  AddSecret(UrlEncode(credential.identity_token));
-  AddSecret(Base64Encode(credential.username + ":" + credential.password));
+  for (const std::string& secret : {credential.password, credential.identity_token,
+                                    Base64Encode(credential.username + ":" + credential.password)})
+    for (std::string& form : FormsOf(secret)) secrets_.push_back(std::move(form));
   credentials_[endpoint.host] = credential;
   return credential;
 }
@@ -143,7 +167,7 @@ Status Session::Authenticate(Endpoint& endpoint, const HttpReply& reply) {
   ASSIGN_OR_RETURN(const Credential credential, CredentialFor(endpoint));
   if (bearer != nullptr) {
     ASSIGN_OR_RETURN(const std::string token, FetchToken(endpoint, *bearer, credential));
-    AddSecret(token);
+    AddToken(token);
     endpoint.authorization = "Bearer " + token;
     return OkStatus();
   }
@@ -203,10 +227,21 @@ Result<std::string> Session::FetchToken(const Endpoint& endpoint, const Challeng
 }
 
 std::string Session::WordsOf(const HttpReply& reply) const {
-  std::string words = ErrorsOf(reply.body);
-  for (const std::string& secret : secrets_) ReplaceAll(&words, secret, "***");
-  words = Printable(words.substr(0, kMaxShownErrorBytes));
+  const std::string words = WithoutSecrets(ErrorsOf(reply.body)).substr(0, kMaxShownErrorBytes);
   return "status " + std::to_string(reply.status) + (words.empty() ? "" : ", " + words);
+}
+
+std::string Session::WithoutSecrets(std::string text) const {
+  for (const std::string& secret : secrets_) Hide(&text, secret);
+  for (const std::string& token : tokens_)
+    for (const std::string& form : FormsOf(token)) Hide(&text, form);
+  return Printable(std::move(text));
+}
+
+Error Session::WithoutSecrets(Error error) const {
+  for (std::string* text : {&error.what, &error.field, &error.hint})
+    *text = WithoutSecrets(text->substr(0, kMaxTextBytes));
+  return error;
 }
 
 }  // namespace hutch::rootfs::registry

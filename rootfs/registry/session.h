@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -46,6 +47,8 @@ class Session {
   Status Authenticate(Endpoint& endpoint, const HttpReply& reply);
   // What a registry says of its error, bounded, printable, without a secret of ours in it.
   std::string WordsOf(const HttpReply& reply) const;
+  // The same of an error that may quote a registry anywhere.
+  Error WithoutSecrets(Error error) const;
 
  private:
   Session(const RegistryOptions& options, const PullRequest& request,
@@ -57,7 +60,8 @@ class Session {
                                  const Credential& credential);
   Result<HttpReply> AskTokenService(HttpRequest request);
   std::string ScopeOf(const Challenge& challenge) const;
-  void AddSecret(const std::string& secret);
+  void AddToken(const std::string& token);
+  std::string WithoutSecrets(std::string text) const;
 
   const RegistryOptions& options_;
   const PullRequest& request_;
@@ -67,7 +71,9 @@ class Session {
   DockerConfig config_;
   std::map<std::string, Credential> credentials_;  // by host, once looked for
   std::vector<Endpoint> endpoints_;
-  std::vector<std::string> secrets_;  // what may not be in any text
+  // What may not be in any text: of credentials, and the latest tokens.
+  std::vector<std::string> secrets_;
+  std::deque<std::string> tokens_;
 };
 
 // The token in a token service's answer. kUnavailable when there is none that can stand in a

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 
 #include "base/file.h"
 #include "rootfs/store.h"
@@ -32,7 +33,9 @@ class FakeStore final : public rootfs::Store {
     return Error{.code = Code::kNotFound, .what = "no image " + reference};
   }
   std::vector<rootfs::Image> List() override { return {image}; }
-  Result<Removed> Remove(const std::string&, const std::vector<std::string>& in_use) override {
+  Result<Removed> Remove(const std::string&, const std::string& image_id,
+                         const std::vector<std::string>& in_use) override {
+    EXPECT_EQ(image_id, image.id);  // the one that was blocked
     in_use_seen = in_use;
     return Removed{.references = image.references, .layers = image.diff_ids, .freed_bytes = 1};
   }

@@ -142,6 +142,8 @@ class ImageStore(CliCase):
         self.assertEqual(sorted(os.listdir(self.layers)), before)
         self.assertEqual(sorted(os.listdir(self.daemon.dir / "state/images")), ["blobs", "index.json"])
         self.assertEqual(self.refused("too_large", "POST", "/v1/images/load?reference=x", self.claims(1 << 40))["code"], "too_large")
+        # Before the body came.
+        self.assertEqual(self.refused("invalid_argument", "POST", "/v1/images/load?reference=..%2Fx", self.claims(1 << 30))["field"], "reference")
 
     def claims(self, size):
         class Body(io.RawIOBase):

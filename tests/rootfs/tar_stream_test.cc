@@ -54,6 +54,14 @@ TEST_F(TarStreamTest, SizesBeyondOctalDigitsGoIntoRecords) {
   EXPECT_NE(bytes_.find(" size=9663676416\n"), std::string::npos);
 }
 
+TEST_F(TarStreamTest, AnEntryIsAsLongAsWasTold) {
+  for (const uint64_t size : {uint64_t{0}, uint64_t{1} << 33, (uint64_t{1} << 33) - 512}) {
+    bytes_.clear();
+    ASSERT_TRUE(tar_.Begin({.path = "blobs/sha256/" + std::string(64, 'a'), .size = size}));
+    EXPECT_EQ(bytes_.size() + size, PlainEntryBytes(size)) << size;  // of whole blocks
+  }
+}
+
 TEST_F(TarStreamTest, HolesAreAMapAndWhatLiesBetween) {
   ASSERT_TRUE(tar_.Begin({.path = "d/f", .size = 1 << 20, .pieces = {{4096, 3}, {1 << 20, 0}}}));
   ASSERT_TRUE(tar_.Data("abc"));

@@ -84,12 +84,10 @@ class Handler(BaseHTTPRequestHandler):
         if "stall" in rule:
             time.sleep(rule["stall"])
         if "location" in rule:
-            return self.send(rule.get("status", 307), {"Location": rule["location"]}, b"")
+            return self.send(rule.get("status", 307), {"Location": self.echo(rule["location"])}, b"")
         if "status" in rule or "body" in rule:
-            body = rule.get("body", "")
-            body = body.replace("$AUTHORIZATION", self.headers.get("Authorization", ""))
-            body = body.replace("$DECODED", decoded(self.headers.get("Authorization", "")))
-            return self.send(rule.get("status", 200), rule.get("headers", {}), body.encode() * rule.get("repeat", 1))
+            headers = {key: self.echo(value) for key, value in rule.get("headers", {}).items()}
+            return self.send(rule.get("status", 200), headers, self.echo(rule.get("body", "")).encode() * rule.get("repeat", 1))
         match = re.fullmatch(r"/v2/.+/(manifests|blobs)/([^/]+)", self.path.split("?")[0])
         if not match:
             return self.send(404, {}, b"")
@@ -100,6 +98,10 @@ class Handler(BaseHTTPRequestHandler):
         if body is None:
             return self.send(404, {}, b'{"errors":[{"code":"BLOB_UNKNOWN","message":"not here"}]}')
         self.send_blob(body, {"Content-Type": rule.get("content_type", kind), "Docker-Content-Digest": "sha256:" + "0" * 64}, rule)
+
+    def echo(self, text):
+        given = self.headers.get("Authorization", "")
+        return text.replace("$AUTHORIZATION", given).replace("$DECODED", decoded(given))
 
     def send_blob(self, body, headers, rule):
         if rule.get("corrupt"):
@@ -128,8 +130,9 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         end = min(len(body), rule.get("close_after", len(body)))
         try:
-            for at in range(0, end, CHUNK):
-                self.wfile.write(body[at:min(at + CHUNK, end)])
+            chunk = rule.get("chunk", CHUNK)
+            for at in range(0, end, chunk):
+                self.wfile.write(body[at:min(at + chunk, end)])
                 if "pause" in rule:
                     self.wfile.flush()
                     time.sleep(rule["pause"])

@@ -239,7 +239,7 @@ TEST_P(HostileLayerTest, IsRefusedOrHarmless) {
     if (!hostile.paths.empty()) {
       EXPECT_EQ(paths, hostile.paths);
     }
-    ASSERT_TRUE(store_->Remove(image.id, {}).has_value());
+    ASSERT_TRUE(store_->Remove(image.id, image.id, {}).has_value());
   }
   EXPECT_EQ(ListTree(outside.path()), outside_before);
 }

@@ -94,7 +94,7 @@ TEST_F(ImageArchiveTest, ComesBackAsTheSameTreesAndTheSameBytes) {
     ASSERT_EQ(copy.diff_ids.size(), 2u);
     for (size_t i = 0; i < 2; ++i) EXPECT_EQ(Tree(copy.diff_ids[i]), Tree(image.diff_ids[i]));
     EXPECT_TRUE(Bytes(Plan(copy, format, "docker.io/library/copy:1")) == bytes);
-    ASSERT_TRUE(store_->Remove(copy.id, {}).has_value());
+    ASSERT_TRUE(store_->Remove(copy.id, copy.id, {}).has_value());
   }
 }
 
@@ -122,13 +122,12 @@ TEST_F(ImageArchiveTest, LayersStayWhileAnArchiveIsWritten) {
   const Image image = Import(MakeBusyboxImage(work_.path()));
   {
     const ImageArchive archive = Plan(image, ArchiveFormat::kOci);
-    ASSERT_TRUE(store_->Remove(image.id, {}).has_value());
+    ASSERT_TRUE(store_->Remove(image.id, image.id, {}).has_value());
     EXPECT_TRUE(store_->List().empty());
     Bytes(archive);
   }
-  const auto pruned = store_->Prune({});
-  ASSERT_TRUE(pruned.has_value());
-  EXPECT_EQ(pruned->layers, image.diff_ids);
+  // And go with it: nobody has to come for them.
+  EXPECT_FALSE(PathExists(LayerRoot(image.diff_ids[0])));
 }
 
 TEST_F(ImageArchiveTest, ALayerThatChangesIsNoticed) {
@@ -169,6 +168,25 @@ TEST(LayerTarTest, AFileOfTooManyHolesIsSavedWithoutThem) {
   };
   EXPECT_LT(sizes(16), 1u << 20);
   EXPECT_GT(sizes(kMaxSavedPieces + 1), uint64_t{kMaxSavedPieces} * 2 * 65536);
+}
+
+TEST(LayerTarTest, NamesThatAreKeptAreBounded) {
+  const TempDir layer;
+  std::string path = layer.path();
+  while (path.size() < 3700) path += "/" + std::string(250, 'd');
+  ASSERT_TRUE(MakeDirectories(path, 0700).has_value());
+  const auto directory = Open(path, O_RDONLY | O_DIRECTORY);
+  ASSERT_TRUE(directory.has_value());
+  // Each inode's first path is kept until the end.
+  for (size_t i = 0; i * path.size() < kMaxSavedNameBytes; ++i) {
+    const std::string name = std::to_string(i), link = name + "-";
+    ASSERT_EQ(::mknodat(directory->get(), name.c_str(), S_IFREG | 0600, 0), 0);
+    ASSERT_EQ(::linkat(directory->get(), name.c_str(), directory->get(), link.c_str(), 0), 0);
+  }
+  const auto root = Open(layer.path(), O_PATH | O_DIRECTORY);
+  const Status written = WriteLayerTar(root->get(), [](std::string_view) { return OkStatus(); });
+  ASSERT_FALSE(written.has_value());
+  EXPECT_EQ(written.error().code, Code::kTooLarge);
 }
 
 TEST(LayerTarTest, NamesThatWouldMeanARemovalAreRefused) {

@@ -191,6 +191,58 @@ TEST_F(RegistryAuthTest, creds_not_logged) {
   for (const std::string& line : Paths()) ExpectNoSecret(line);
 }
 
+TEST_F(RegistryAuthTest, SecretsAreInNoOtherWordsOfARegistryEither) {
+  Serve({Tar("a")});
+  WriteAuthFile();
+  const std::string manifest = R"("headers":{"Content-Type":")"
+                               R"(application/vnd.oci.image.manifest.v1+json"},"body":)";
+  std::string encoded = kBasic.substr(6);
+  for (size_t at; (at = encoded.find('=')) != std::string::npos;) encoded.replace(at, 1, "%3D");
+  const std::string rows[] = {
+      R"("headers":{"Content-Type":"text/$AUTHORIZATION"},"body":"{}")",
+      R"("headers":{"Content-Type":"text/$DECODED"},"body":"{}")",
+      manifest + R"("{\"mediaType\":\"$DECODED\"}")",
+      manifest + R"("{\"mediaType\":\"x/)" + encoded + R"(\"}")",
+      manifest + R"("{\"$DECODED\":1,\"$DECODED\":2}")",
+      manifest + R"("{\"config\":{\"digest\":\"$DECODED\",\"size\":1},\"layers\":[]}")",
+      // Cut in the middle of it.
+      manifest + R"("{\"mediaType\":\")" + std::string(84, 'x') + R"($DECODED\"}")",
+      std::string(R"("location":"http://)") + kPassword + R"(.example/")",
+      R"("location":"http://the-T0ken.example/")"};
+  for (const std::string& row : rows) {
+    const std::string challenge =
+        row.find("T0ken") == std::string::npos ? "Basic" : R"(Bearer realm=\"http://$HOST/token\")";
+    Rules(R"([{"match":"/token","status":200,"body":"{\"token\":\"the-t0ken\"}"},)"
+          R"({"match":"/v2/","want":"no","times":1,"challenge":")" +
+          challenge + R"("},{"match":"/v2/",)" + row + "}]");
+    const Error error = Refused();
+    EXPECT_NE(error.what.find("***"), std::string::npos) << error.what;
+    ExpectNoSecret(error.what + error.hint + error.field);
+    EXPECT_EQ(error.what.find(std::string(kPassword).substr(0, 12)), std::string::npos)
+        << error.what;
+    EXPECT_EQ(error.what.find(encoded), std::string::npos) << error.what;
+  }
+}
+
+TEST_F(RegistryTest, ErrorsOfManyEntriesAreBounded) {
+  const std::string a = Tar("a");
+  Layout layout;
+  layout.layers = {{a, DigestOf(a)}};
+  Serve(layout);
+  std::string entries;
+  for (int i = 0; i < 200; ++i)
+    entries +=
+        (i == 0 ? "" : ",") + DescriptorJson("application/vnd.oci.image.manifest.v1+json", a,
+                                             R"(,"platform":{"os":"linux","architecture":")" +
+                                                 std::string(2000, 'x') + R"("})");
+  layout.index = R"({"schemaVersion":2,"manifests":[)" + entries + "]}";
+  Serve(layout);
+  const Error error = Refused("test/image:index");
+  EXPECT_EQ(error.code, Code::kNotFound);
+  EXPECT_NE(error.what.find("and 180 more"), std::string::npos) << error.what;
+  EXPECT_LT(error.what.size(), 4096u);
+}
+
 TEST_F(RegistryAuthTest, AClientsWordSendsNoStoredCredentialWithoutTls) {
   Serve({Tar("a")});
   WriteAuthFile();

@@ -114,7 +114,9 @@ TEST_F(RegistryTest, AnotherPullGoesOnWhereOneFailed) {
   const Error error = Refused();
   EXPECT_EQ(error.code, Code::kUnavailable);
   EXPECT_NE(error.what.find(DigestOf(a)), std::string::npos);
-  const std::string part = state_ / ("state/downloads/" + DigestOf(a).substr(7) + ".part");
+  std::string part = state_ / "state/downloads/";
+  for (const std::string& name : Parts())
+    if (name.starts_with(DigestOf(a).substr(7) + "-")) part += name;
   struct stat st {};
   ASSERT_EQ(::stat(part.c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 07777, 0600u);
@@ -180,6 +182,15 @@ TEST_F(RegistryTest, AStalledConnectionIsTriedAgain) {
   EXPECT_EQ(RequestsOf(a)[1].range, "bytes=500000-");
 }
 
+TEST_F(RegistryTest, AConnectionThatTricklesIsTriedAgain) {
+  const std::string a = Tar("a", kMiB);
+  Serve({a});
+  options_.stall_seconds = 1;
+  Rules(R"([{"match":"blobs/)" + DigestOf(a) + R"(","chunk":20,"pause":0.1,"times":1}])");
+  Pull();
+  EXPECT_EQ(RequestsOf(a).size(), 2u);
+}
+
 TEST_F(RegistryTest, BusyServersAreAskedAgain) {
   const std::string a = Tar("a");
   Serve({a});
@@ -242,6 +253,26 @@ TEST_F(RegistryTest, OfTwoPullsAtOnceOneDownloads) {
   EXPECT_EQ(store_->List().size(), 1u);
   EXPECT_EQ(store_->List()[0].references.size(), 4u);
   EXPECT_TRUE(Parts().empty());
+}
+
+TEST_F(RegistryTest, ARegistryThatTricklesHoldsUpNoPullFromAnother) {
+  const std::string a = Tar("a", 2 * kMiB);
+  Serve({a});
+  Rules(R"([{"match":"registry .*blobs/)" + DigestOf(a) +
+        R"(","close_after":1000000,"then_stall":60}])");
+  options_.stall_seconds = 60;
+  std::thread slow([this] {
+    PullRequest request;
+    request.reference = *ParseReference(host_ + "/test/image:v1", kDefaultRegistry);
+    EXPECT_FALSE(rootfs::Pull(*store_, options_, request, nullptr, cancelled_).has_value());
+  });
+  while (RequestsOf(a).empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  request_.reference = *ParseReference(other_ + "/test/image:v1", kDefaultRegistry);
+  std::atomic<bool> never = false;
+  const auto image = rootfs::Pull(*store_, options_, request_, nullptr, never);
+  EXPECT_TRUE(image.has_value()) << Text(image.error());
+  cancelled_ = true;
+  slow.join();
 }
 
 TEST_F(RegistryTest, ACancelledPullEndsAndKeepsWhatCame) {

@@ -32,6 +32,12 @@ class StoreTest : public testing::Test {
     EXPECT_TRUE(image.has_value()) << Text(image.error());
     return image ? *image : Image();
   }
+  // Of what has that reference just now.
+  Result<Store::Removed> Remove(const std::string& reference,
+                                const std::vector<std::string>& in_use) {
+    ASSIGN_OR_RETURN(const Image image, store_->Resolve(reference));
+    return store_->Remove(reference, image.id, in_use);
+  }
   // What a refused import says; the store must be as it was.
   Error Refused(const std::string& path, const std::string& reference = "") {
     const auto before = Paths();

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "oci/json.h"
+#include "rootfs/digest.h"
 #include "rootfs/limits.h"
 #include "tests/kernel/rootfs/store_fixture.h"
 #include "tests/support/tar_writer.h"
@@ -48,6 +50,93 @@ TEST_F(StoreKeepingTest, ANameMovesAndIsKept) {
   EXPECT_EQ(store_->Resolve(one.id)->references, Strings{"one:latest"});
   EXPECT_EQ(store_->Tag("none", "x").error().code, Code::kNotFound);
   EXPECT_EQ(store_->Tag("one", "../x").error().code, Code::kInvalidArgument);
+}
+
+TEST_F(StoreKeepingTest, ANameThatMovedMeanwhileRemovesNothing) {
+  const Image blocked = Make("one", "same"), used = Make("two", "same");
+  auto removed = store_->Remove("same", blocked.id, {});
+  ASSERT_FALSE(removed.has_value());
+  EXPECT_EQ(removed.error().code, Code::kBadState);
+  EXPECT_EQ(store_->Resolve("same")->id, used.id);
+  EXPECT_TRUE(store_->Resolve(blocked.id).has_value());
+  removed = store_->Remove(blocked.id, blocked.id, {});
+  ASSERT_TRUE(removed.has_value()) << Text(removed.error());
+  EXPECT_EQ(store_->List().size(), 1u);
+}
+
+TEST_F(StoreKeepingTest, NamesOfAnImageAreBounded) {
+  const Image one = Make("one", "one:0"), two = Make("two", "two:0");
+  store_.reset();
+  const std::string index = state_ / "state/images/index.json";
+  const auto text = ReadFile(index, kMaxDocumentBytes);
+  ASSERT_TRUE(text.has_value());
+  oci::Json json = *oci::ParseJson(*text);
+  for (size_t i = 1; i < kMaxImageNames; ++i)
+    json["images"][one.id]["references"].push_back("one:" + std::to_string(i));
+  ASSERT_TRUE(WriteFileAtomic(index, oci::PrintJson(json), Durability::kMemory).has_value());
+  Reopen();
+  ASSERT_EQ(store_->Resolve(one.id)->references.size(), kMaxImageNames);
+  const auto more = store_->Tag(one.id, "two:0");
+  ASSERT_FALSE(more.has_value());
+  EXPECT_EQ(more.error().code, Code::kLimit);
+  EXPECT_EQ(store_->Resolve("two:0")->id, two.id);
+  const auto imported = store_->Import(work_ / "one-layout", "two:0", nullptr);
+  ASSERT_FALSE(imported.has_value());
+  EXPECT_EQ(imported.error().code, Code::kLimit);
+  EXPECT_EQ(store_->Resolve("two:0")->id, two.id);
+  EXPECT_TRUE(store_->Tag(one.id, "one:5").has_value());  // it has that
+  Reopen();
+  EXPECT_EQ(store_->List().size(), 2u);
+}
+
+// What is written can be read again.
+TEST_F(StoreKeepingTest, TheIndexIsBoundedAsItIsRead) {
+  const Image image = Make("one", "one");
+  store_.reset();
+  const std::string index = state_ / "state/images/index.json";
+  oci::Json json = *oci::ParseJson(*ReadFile(index, kMaxDocumentBytes));
+  const oci::Json config = json["images"][image.id]["config"];
+  size_t bytes = oci::PrintJson(json).size();
+  // Only a manifest's digest is looked at: any bytes do.
+  for (int i = 0; bytes + 260 < kMaxDocumentBytes; ++i) {
+    const std::string manifest = "manifest " + std::to_string(i), id = DigestOf(manifest);
+    ASSERT_TRUE(WriteFileAtomic(state_ / ("state/images/blobs/sha256/" + id.substr(7)), manifest,
+                                Durability::kMemory)
+                    .has_value());
+    json["images"][id] = {{"references", oci::Json::array()}, {"config", config}};
+    bytes += 200;
+    for (size_t n = 0; n < kMaxImageNames && bytes + 260 < kMaxDocumentBytes; ++n) {
+      std::string name = "a" + std::to_string(i) + "-" + std::to_string(n) + ":";
+      name.resize(kMaxReferenceBytes, 'x');
+      json["images"][id]["references"].push_back(name);
+      bytes += name.size() + 3;
+    }
+  }
+  ASSERT_TRUE(WriteFileAtomic(index, oci::PrintJson(json), Durability::kMemory).has_value());
+  Reopen();
+  Status tagged = OkStatus();
+  for (int i = 0; i < 100 && tagged.has_value(); ++i) {
+    std::string name = "more" + std::to_string(i) + ":";
+    name.resize(kMaxReferenceBytes, 'x');
+    const auto image_or = store_->Tag(image.id, name);
+    if (!image_or) tagged = image_or.error();
+  }
+  ASSERT_FALSE(tagged.has_value());
+  EXPECT_EQ(tagged.error().code, Code::kLimit);
+  const auto names = store_->Resolve(image.id)->references;
+  Reopen();
+  EXPECT_EQ(store_->Resolve(image.id)->references, names);
+  EXPECT_TRUE(Remove("one", {}).has_value());
+}
+
+TEST_F(StoreKeepingTest, LayersThatWereHeldGoWithTheHold) {
+  const Image one = Make("one", "one"), two = Make("two", "two");
+  auto hold = store_->Hold(one);
+  ASSERT_TRUE(Remove("one", {}).has_value());
+  EXPECT_TRUE(PathExists(LayerRoot(one.diff_ids[0])));
+  hold.reset();
+  EXPECT_FALSE(PathExists(LayerRoot(one.diff_ids[0])));
+  EXPECT_TRUE(PathExists(LayerRoot(two.diff_ids[0])));
 }
 
 TEST_F(StoreKeepingTest, WithoutANameIsWhatPruneTakes) {
@@ -113,7 +202,7 @@ TEST_F(StoreKeepingTest, BytesOfLayersAreThoseOfTheirImages) {
   const auto bytes = store_->LayerBytes();
   ASSERT_EQ(bytes.size(), 2u);
   EXPECT_EQ(bytes.at(one.diff_ids[0]), one.size_bytes);
-  ASSERT_TRUE(store_->Remove("two", {}).has_value());
+  ASSERT_TRUE(Remove("two", {}).has_value());
   EXPECT_EQ(store_->LayerBytes().size(), 1u);
 }
 

@@ -58,26 +58,26 @@ TEST_F(StoreTest, RemovingTheLastNameRemovesImageAndLayers) {
   const auto empty = Paths();
   const Image image = Import(MakeBusyboxImage(work_.path()), "one");
   Import(work_ / "busybox", "two");
-  EXPECT_EQ(store_->Remove("one", {image.id}).error().code, Code::kBadState);
-  auto removed = store_->Remove("one", {});
+  EXPECT_EQ(Remove("one", {image.id}).error().code, Code::kBadState);
+  auto removed = Remove("one", {});
   ASSERT_TRUE(removed.has_value());
   EXPECT_EQ(removed->references, std::vector<std::string>{"one:latest"});
   EXPECT_TRUE(removed->layers.empty());
-  removed = store_->Remove("two:latest", {"sha256:another"});
+  removed = Remove("two:latest", {"sha256:another"});
   ASSERT_TRUE(removed.has_value());
   EXPECT_EQ(removed->layers, image.diff_ids);
   EXPECT_EQ(removed->freed_bytes, image.size_bytes);
   EXPECT_TRUE(store_->List().empty());
   ASSERT_TRUE(RemoveTree(state_ / "state/images/index.json").has_value());
   EXPECT_EQ(Paths(), empty);
-  EXPECT_EQ(store_->Remove("two", {}).error().code, Code::kNotFound);
+  EXPECT_EQ(Remove("two", {}).error().code, Code::kNotFound);
 }
 
 TEST_F(StoreTest, ALayerSharedWithAnotherImageStays) {
   const Image both = Import(MakeBusyboxImage(work_.path(), "--two-layers"), "both");
   const Image base = Import(MakeBusyboxImage(work_.path()), "base");
   ASSERT_EQ(base.diff_ids[0], both.diff_ids[0]);
-  const auto removed = store_->Remove(both.id, {});
+  const auto removed = Remove(both.id, {});
   ASSERT_TRUE(removed.has_value());
   EXPECT_EQ(removed->layers, std::vector<std::string>{both.diff_ids[1]});
   EXPECT_TRUE(store_->OpenLayer(base.diff_ids[0]).has_value());
@@ -148,7 +148,7 @@ TEST_F(StoreTest, ManyImportsAndRemovalsAtOnce) {
         EXPECT_TRUE(image.has_value()) << Text(image.error());
         for (const std::string& diff_id : image->diff_ids)
           EXPECT_TRUE(store_->OpenLayer(diff_id).has_value());
-        EXPECT_TRUE(store_->Remove(name, {}).has_value());
+        EXPECT_TRUE(Remove(name, {}).has_value());
       }
     });
   for (std::thread& thread : threads) thread.join();
