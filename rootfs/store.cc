@@ -230,8 +230,11 @@ Result<Store::Removed> StoreImpl::Remove(const std::string& reference, const std
     const auto it = images_.find(image.id);
     const Entry before = it->second;
     const auto named = NormalReference(reference);
+    const auto completed = ParseReference(reference, default_registry_);
     if (named && Contains(image.references, *named))
       names = {*named};
+    else if (completed && Contains(image.references, completed->ToString()))
+      names = {completed->ToString()};
     else
       names = image.references;
     std::erase_if(it->second.image.references,
