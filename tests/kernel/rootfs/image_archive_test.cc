@@ -171,19 +171,21 @@ TEST(LayerTarTest, AFileOfTooManyHolesIsSavedWithoutThem) {
 }
 
 TEST(LayerTarTest, NamesThatAreKeptAreBounded) {
-  const TempDir layer;
-  std::string path = layer.path();
+  const TempDir work;
+  std::string path = work / "fs";
   while (path.size() < 3700) path += "/" + std::string(250, 'd');
   ASSERT_TRUE(MakeDirectories(path, 0700).has_value());
-  const auto directory = Open(path, O_RDONLY | O_DIRECTORY);
-  ASSERT_TRUE(directory.has_value());
-  // Each inode's first path is kept until the end.
+  ASSERT_TRUE(MakeDirectories(work / "others", 0700).has_value());
+  const auto inside = Open(path, O_RDONLY | O_DIRECTORY);
+  const auto outside = Open(work / "others", O_RDONLY | O_DIRECTORY);
+  ASSERT_TRUE(inside.has_value() && outside.has_value());
+  // The first path of a file of several links is kept until the end.
   for (size_t i = 0; i * path.size() < kMaxSavedNameBytes; ++i) {
-    const std::string name = std::to_string(i), link = name + "-";
-    ASSERT_EQ(::mknodat(directory->get(), name.c_str(), S_IFREG | 0600, 0), 0);
-    ASSERT_EQ(::linkat(directory->get(), name.c_str(), directory->get(), link.c_str(), 0), 0);
+    const std::string name = std::to_string(i);
+    ASSERT_EQ(::mknodat(inside->get(), name.c_str(), S_IFREG | 0600, 0), 0);
+    ASSERT_EQ(::linkat(inside->get(), name.c_str(), outside->get(), name.c_str(), 0), 0);
   }
-  const auto root = Open(layer.path(), O_PATH | O_DIRECTORY);
+  const auto root = Open(work / "fs", O_PATH | O_DIRECTORY);
   const Status written = WriteLayerTar(root->get(), [](std::string_view) { return OkStatus(); });
   ASSERT_FALSE(written.has_value());
   EXPECT_EQ(written.error().code, Code::kTooLarge);
