@@ -181,7 +181,7 @@ class ListenersTest : public DaemonTest {
         pulls_.Join(request, {.progress = [progress](const rootfs::Progress&) { progress(); },
                               .done = [done](const Result<rootfs::Image>&) { done(); }});
     EXPECT_TRUE(ticket.has_value());
-    return ticket.value_or(0);
+    return ticket.has_value() ? *ticket : 0;
   }
   std::atomic<int> begun_ = 0;
   std::atomic<bool> may_end_ = false;
