@@ -308,9 +308,10 @@ void Sandboxes::BecomeReady(SandboxEntry& entry) {
   const std::string record = SaveFacts(entry.facts);
   // What a later daemon would not read must not be promised to live on.
   if (record.size() > kMaxSandboxRecordBytes - kRecordReserveBytes)
-    return FailCreation(entry, Limit("the sandbox's record would be " + FormatSize(record.size()) +
-                                         ", of which its environment is the largest part",
-                                     "env"));
+    return FailCreation(entry, Limit("what the request says would take " +
+                                         FormatSize(record.size()) + " to remember, more than " +
+                                         FormatSize(kMaxSandboxRecordBytes - kRecordReserveBytes),
+                                     ""));
   const Status saved = parts_.runtime.SaveState(*entry.sandbox, record);
   if (!saved.has_value()) return FailCreation(entry, saved.error());
   CHECK(MayMove(entry.moments.state, SandboxState::kRunning));

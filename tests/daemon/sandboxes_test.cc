@@ -319,15 +319,21 @@ TEST(States, OnlyTheMovesOfTheTableAreAllowed) {
 }
 
 TEST_F(SandboxesTest, WhatALaterDaemonCouldNotReadIsNotMade) {
-  store_.image.config.env = {"A=" +
-                             std::string(kMaxSandboxRecordBytes - kRecordReserveBytes - 8192, 'a')};
-  Create();
-  const Result<SandboxFacts> facts = LoadFacts("sb-0", runtime_.saved.at("sb-0"), config_);
+  const auto with_profile = [&](size_t names) {
+    std::string list;
+    for (size_t i = 0; i < names; ++i)
+      list += (i == 0 ? "\"" : ",\"") + std::string(1000, 'x') + std::to_string(i) + "\"";
+    return Call("POST", "/v1/sandboxes",
+                R"({"image":"busybox","relax":{"seccomp":{"defaultAction":"SCMP_ACT_ALLOW",)"
+                R"("syscalls":[{"action":"SCMP_ACT_ERRNO","names":[)" +
+                    list + "]}]}}}");
+  };
+  const auto made = with_profile(900);
+  ASSERT_EQ(made->status(), 201) << made->reply->body.substr(0, 200);
+  const std::string id = made->json()["id"];
+  const Result<SandboxFacts> facts = LoadFacts(id, runtime_.saved.at(id), config_);
   ASSERT_TRUE(facts.has_value()) << facts.error().ToString();
-  store_.image.config.env.push_back("B=" + std::string(8192, 'b'));
-  const auto refused = Call("POST", "/v1/sandboxes", R"({"image":"busybox"})");
-  EXPECT_EQ(refused->code(), "limit");
-  EXPECT_EQ(refused->json()["error"]["field"], "env");
+  EXPECT_EQ(with_profile(1100)->code(), "limit");
   EXPECT_EQ(runtime_.saved.size(), 1u);
 }
 
