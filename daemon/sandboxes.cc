@@ -21,6 +21,8 @@ Error Limit(std::string what, std::string field) {
   return Error{.code = Code::kLimit, .what = std::move(what), .field = std::move(field)};
 }
 
+constexpr size_t kMaxLoggedBytes = 4096;  // of a relaxation: the audit log has more of it
+
 double MillisecondsSince(SteadyTime start) {
   return std::chrono::duration<double, std::milli>(Loop::Now() - start).count();
 }
@@ -207,7 +209,7 @@ Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Cr
     Log(LogLevel::kWarning, "a sandbox is confined less than by default",
         {{"sandbox", entry->facts.id},
          {"peer_uid", std::to_string(peer.uid)},
-         {"relax", oci::PrintJson(entry->facts.fields.relax)}});
+         {"relax", oci::PrintJson(entry->facts.fields.relax).substr(0, kMaxLoggedBytes)}});
   SandboxEntry& placed = *entry;
   const std::string id = placed.facts.id;
   memory_granted_ += placed.facts.fields.memory_bytes;

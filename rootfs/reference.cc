@@ -35,8 +35,8 @@ bool IsComponent(std::string_view part) {
       ++i;
       continue;
     }
-    const size_t end =
-        std::find_if(part.begin() + static_cast<ptrdiff_t>(i), part.end(), good) - part.begin();
+    const auto begin = part.begin() + static_cast<ptrdiff_t>(i);
+    const auto end = i + static_cast<size_t>(std::find_if(begin, part.end(), good) - begin);
     const std::string_view separator = part.substr(i, end - i);
     const bool dashes = separator.find_first_not_of('-') == std::string_view::npos;
     if (!dashes && separator != "." && separator != "_" && separator != "__") return false;
