@@ -25,11 +25,11 @@ class Lifecycle(DaemonCase):
 
     def test_delete_is_complete_when_it_answers(self):
         made = self.client.create(name="again")
-        self.client.exec("again", "sleep 100000 & sleep 100001 &")
+        self.client.exec("again", "sleep 770077 & sleep 770078 &")
         self.client.delete("again")
         self.assertFalse([g for g in self.daemon.groups() if made["id"] in g])
         self.assertFalse((self.daemon.dir / "run" / "sandboxes" / made["id"]).exists())
-        self.assertFalse(host_processes("sleep", "100000") + host_processes("sleep", "100001"))
+        self.assertFalse(host_processes("sleep", "770077") + host_processes("sleep", "770078"))
         self.assertEqual(self.client.get(made["id"])["stop_cause"], "deleted")
         self.refused("not_found", "DELETE", f"/v1/sandboxes/{made['id']}")
         self.assertIn("deleted", self.refused("bad_state", "POST", f"/v1/sandboxes/{made['id']}/exec", {"command": "true"})["message"])
@@ -66,7 +66,7 @@ class Lifecycle(DaemonCase):
     def test_a_lifetime_ends_all(self):
         made = self.client.create(timeouts={"lifetime_seconds": 1})
         self.assertIsNotNone(made["expires_at"])
-        result = self.client.exec(made["id"], "sleep 100000")
+        result = self.client.exec(made["id"], "sleep 770077")
         self.assertEqual(result["cause"], "sandbox_ended")
         wait_until(lambda: self.client.get(made["id"]).get("stop_cause") == "lifetime", "it ends")
 
