@@ -38,10 +38,11 @@ class RegistryTest : public StoreTest {
   void StartServer(const std::string& cert = "", const std::string& key = "") {
     auto in = MakePipe(), out = MakePipe();
     ASSERT_TRUE(in.has_value() && out.has_value());
-    std::vector<std::string> args = {"python3", SourceFile("tests/support/fake_registry.py"),
-                                     work_.path()};
+    // Debian's own: another that is found first would look for its library in the wrong place.
+    std::vector<std::string> args = {"/usr/bin/python3",
+                                     SourceFile("tests/support/fake_registry.py"), work_.path()};
     if (!cert.empty()) args.insert(args.end(), {cert, key});
-    auto server = ChildProgram::Start({.path = "python3",
+    auto server = ChildProgram::Start({.path = "/usr/bin/python3",
                                        .args = std::move(args),
                                        .env = {"PATH=/usr/bin:/bin"},
                                        .fds = {in->read.get(), out->write.get(), 2}});
