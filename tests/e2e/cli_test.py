@@ -233,9 +233,11 @@ class Terminals(TerminalCase):
         return terminal.read_until(r"size=(\d+ \d+)\.").group(1).decode()
 
     def test_control_c_reaches_the_foreground_job_and_the_shell_lives_on(self):
-        _, terminal = self.shell()
+        box, terminal = self.shell()
         terminal.type("echo be$((1))gun; sleep 100\n")
         terminal.read_until("be1gun")
+        # Between its fork and its exec the job still has the shell's handler, which would swallow the signal.
+        wait_until(lambda: self.hutch("exec", box, "--", "pidof", "sleep").returncode == 0, "the job runs")
         terminal.type("\x03")
         terminal.type("echo code=$?=\n")
         terminal.read_until("code=130=")
