@@ -122,7 +122,10 @@ void SandboxStart::Refused(const Error& error) {
 
 void SandboxStart::Run(SandboxFields fields) {
   const auto self = shared_from_this();
-  responder_.OnHangup([self] { self->HungUp(); });
+  // Weak: what this waits for holds it, and the connection must not hold itself through it.
+  responder_.OnHangup([weak = weak_from_this()] {
+    if (const auto start = weak.lock()) start->HungUp();
+  });
   auto leave = WithImage(
       api_, audited_.peer, fields,
       [self](const rootfs::Progress& report) { self->Tell("progress", ProgressJson(report)); },
