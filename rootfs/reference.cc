@@ -48,6 +48,7 @@ bool IsComponent(std::string_view part) {
 bool IsTag(std::string_view tag) {
   const auto word = [](char c) { return IsAlphanumeric(c) || c == '_'; };
   return !tag.empty() && tag.size() <= kMaxTagBytes && word(tag.front()) &&
+         tag.find("..") == std::string_view::npos &&
          std::all_of(tag.begin(), tag.end(),
                      [&](char c) { return word(c) || c == '.' || c == '-'; });
 }
@@ -89,7 +90,7 @@ Status TakeTag(std::string_view whole, std::string_view* rest, Reference* refere
     *rest = rest->substr(0, colon);
     return IsTag(reference->tag)
                ? OkStatus()
-               : Invalid(whole, "the tag is not 1 to 128 letters, digits, _ . or -");
+               : Invalid(whole, "the tag is not 1 to 128 letters, digits, _ . or - without \"..\"");
   }
   if (reference->digest.empty()) reference->tag = kDefaultTag;
   return OkStatus();
