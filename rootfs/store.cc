@@ -18,15 +18,8 @@ namespace hutch::rootfs {
 namespace {
 
 constexpr size_t kMinDigestPrefix = 6;
-constexpr size_t kMaxSizeFileBytes = 32;
 
 std::string HexPart(const std::string& digest) { return digest.substr(digest.find(':') + 1); }
-
-uint64_t LayerSize(const std::string& layer_path) {
-  const auto text = ReadFile(layer_path + "/size", kMaxSizeFileBytes);
-  const auto bytes = text ? ParseUint(Trim(*text)) : Result<uint64_t>(text.error());
-  return bytes ? *bytes : 0;
-}
 
 bool Contains(const std::vector<std::string>& list, const std::string& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
@@ -43,6 +36,13 @@ std::vector<std::string> WithoutRepeats(const std::vector<std::string>& diff_ids
 }
 
 }  // namespace
+
+uint64_t LayerSize(const std::string& layer_path) {
+  constexpr size_t kMaxSizeFileBytes = 32;
+  const auto text = ReadFile(layer_path + "/size", kMaxSizeFileBytes);
+  const auto bytes = text ? ParseUint(Trim(*text)) : Result<uint64_t>(text.error());
+  return bytes ? *bytes : 0;
+}
 
 StoreImpl::StoreImpl(const std::string& state_dir, std::string default_registry)
     : images_dir_(state_dir + "/images"),

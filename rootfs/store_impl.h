@@ -11,6 +11,9 @@
 
 namespace hutch::rootfs {
 
+// What an unpacked layer takes on disk, bytes, as its size file says; 0 when it says nothing.
+uint64_t LayerSize(const std::string& layer_path);
+
 class StoreImpl : public Store {
  public:
   StoreImpl(const std::string& state_dir, std::string default_registry);

@@ -17,7 +17,6 @@
 namespace hutch::rootfs {
 namespace {
 
-constexpr size_t kMaxSizeFileBytes = 32;
 constexpr std::string_view kPartSuffix = ".part";
 
 Error Missing(const char* what) {
@@ -26,12 +25,6 @@ Error Missing(const char* what) {
 
 bool Contains(const std::vector<std::string>& list, const std::string& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
-}
-
-uint64_t BytesOf(const std::string& layer_path) {
-  const auto text = ReadFile(layer_path + "/size", kMaxSizeFileBytes);
-  const auto bytes = text ? ParseUint(Trim(*text)) : Result<uint64_t>(text.error());
-  return bytes ? *bytes : 0;
 }
 
 // A part that is neither held by a download (flock) nor was written to for long.
@@ -118,7 +111,7 @@ std::map<std::string, uint64_t> StoreImpl::LayerBytes() {
   for (const auto& [digest, entry] : images_)
     for (const std::string& diff_id : entry.image.diff_ids) {
       const auto known = layer_bytes_.find(diff_id);
-      bytes[diff_id] = known != layer_bytes_.end() ? known->second : BytesOf(LayerPath(diff_id));
+      bytes[diff_id] = known != layer_bytes_.end() ? known->second : LayerSize(LayerPath(diff_id));
     }
   layer_bytes_ = bytes;  // they never change: each is read once
   return bytes;
@@ -153,7 +146,7 @@ void StoreImpl::PlanGarbage(Pruned* pruned) const {
   for (const std::string& name : names ? *names : std::vector<std::string>()) {
     if (name.starts_with(kTemporaryPrefix) || needed.contains("sha256:" + name)) continue;
     pruned->layers.push_back("sha256:" + name);
-    pruned->freed_bytes += BytesOf(layers_dir_ + "/" + name);
+    pruned->freed_bytes += LayerSize(layers_dir_ + "/" + name);
   }
 }
 
