@@ -13,6 +13,7 @@
 #include "tools/interrupts.h"
 #include "tools/meter.h"
 #include "tools/places.h"
+#include "tools/whole_file.h"
 
 namespace hutch::tools {
 namespace {
@@ -149,31 +150,12 @@ mode_t RemoteMode(Client& client, const Place& place) {
   return value & 0777;
 }
 
-// Beside its destination until it is whole; a pipe or a device is written to as it is.
 Result<int> DownloadFile(Context& context, const Place& from, std::string path) {
   if (IsLocalDirectory(path)) path = JoinPath(path, BaseName(from.path));
   const mode_t mode = RemoteMode(context.client, from);
-  struct stat st = {};
-  const bool in_place = ::stat(path.c_str(), &st) == 0 && !S_ISREG(st.st_mode);
-  const std::string name = in_place ? path : path + ".hutch-" + RandomBase32(8);
-  ASSIGN_OR_RETURN(const UniqueFd signals, CatchSignals(Catch::kEnds));
-  ASSIGN_OR_RETURN(const UniqueFd file,
-                   Open(name, in_place ? O_WRONLY : O_WRONLY | O_CREAT | O_EXCL, 0666));
-  Meter meter("copy", from.path, 0, context.options);
-  context.client.set_interrupt_fd(signals.get());
-  Status written = context.client.Download({.target = FileTarget(from), .accept = kAnything},
-                                           [&](std::string_view bytes) {
-                                             meter.Add(bytes.size());
-                                             return WriteAll(file.get(), bytes);
-                                           });
-  if (written && !in_place && mode != 0 && ::fchmod(file.get(), mode) != 0)
-    written = SysError(errno, "mode of " + path);
-  if (written && !in_place && ::rename(name.c_str(), path.c_str()) != 0)
-    written = SysError(errno, "rename to " + path);
-  if (written) return 0;
-  if (!in_place) ::unlink(name.c_str());
-  if (written.error().what == "interrupted") return 128 + NextSignal(signals.get());
-  return written.error();
+  return DownloadWhole(
+      context, {.target = FileTarget(from), .accept = kAnything},
+      {.path = std::move(path), .mode = mode, .stage = "copy", .subject = from.path});
 }
 
 Result<int> CopyOut(Context& context, const Place& from, const Place& to) {

@@ -12,6 +12,7 @@
 #include "tools/commands.h"
 #include "tools/interrupts.h"
 #include "tools/meter.h"
+#include "tools/whole_file.h"
 
 namespace hutch::tools {
 namespace {
@@ -130,47 +131,29 @@ Result<int> RunImagePrune(Context& context) {
 
 namespace {
 
-Status Receive(Context& context, int fd, Meter* meter) {
-  const std::string format = context.options.format.empty() ? "oci" : context.options.format;
-  return context.client.Download(
-      {.target = TargetOf(context.options.id, "/archive?format=") + EncodeSegment(format),
-       .accept = "*/*"},
-      [&](std::string_view bytes) {
-        meter->Add(bytes.size());
-        return WriteAll(fd, bytes);
-      });
-}
-
-// Beside its destination until it is whole; a pipe or a device is written to as it is.
-Result<int> SaveToFile(Context& context, const std::string& path) {
-  struct stat st = {};
-  const bool in_place = ::stat(path.c_str(), &st) == 0 && !S_ISREG(st.st_mode);
-  const std::string name = in_place ? path : path + ".hutch-" + RandomBase32(8);
-  ASSIGN_OR_RETURN(const UniqueFd signals, CatchSignals(Catch::kEnds));
-  ASSIGN_OR_RETURN(const UniqueFd file,
-                   Open(name, in_place ? O_WRONLY : O_WRONLY | O_CREAT | O_EXCL, 0666));
-  Meter meter("save", context.options.id, 0, context.options);
-  context.client.set_interrupt_fd(signals.get());
-  Status written = Receive(context, file.get(), &meter);
-  if (written && !in_place && ::rename(name.c_str(), path.c_str()) != 0)
-    written = SysError(errno, "rename to " + path);
-  if (written) return 0;
-  if (!in_place) ::unlink(name.c_str());
-  if (written.error().what == "interrupted") return 128 + NextSignal(signals.get());
-  return written.error();
+Request ArchiveRequest(const Options& options) {
+  const std::string format = options.format.empty() ? "oci" : options.format;
+  return {.target = TargetOf(options.id, "/archive?format=") + EncodeSegment(format),
+          .accept = "*/*"};
 }
 
 }  // namespace
 
 Result<int> RunImageSave(Context& context) {
   const std::string& path = context.options.output;
-  if (!path.empty() && path != "-") return SaveToFile(context, path);
+  if (!path.empty() && path != "-")
+    return DownloadWhole(context, ArchiveRequest(context.options),
+                         {.path = path, .mode = 0, .stage = "save", .subject = context.options.id});
   if (::isatty(STDOUT_FILENO) == 1)
     return Error{.code = Code::kInvalidArgument,
                  .what = "an archive is nothing for a terminal",
                  .hint = "give -o FILE, or send it into a pipe or a file"};
   Meter meter("save", context.options.id, 0, context.options);
-  const Status written = Receive(context, STDOUT_FILENO, &meter);
+  const Status written =
+      context.client.Download(ArchiveRequest(context.options), [&](std::string_view bytes) {
+        meter.Add(bytes.size());
+        return WriteAll(STDOUT_FILENO, bytes);
+      });
   if (written) return 0;
   if (written.error().sys == EPIPE) return 128 + SIGPIPE;
   return written.error();
