@@ -21,6 +21,12 @@ if(HUTCH_SANITIZE)
     $<$<CXX_COMPILER_ID:GNU>:-Wno-error=maybe-uninitialized>)
   target_link_options(hutch_flags INTERFACE -fsanitize=${HUTCH_SANITIZE})
 endif()
+# For what runs no fuzzer: under sanitizers an optimizer takes three times as long as the rest of the compiler.
+add_library(hutch_test_flags INTERFACE)
+target_link_libraries(hutch_test_flags INTERFACE hutch_flags)
+if(HUTCH_SANITIZE)
+  target_compile_options(hutch_test_flags INTERFACE -O0)
+endif()
 
 # hutch_library(NAME SOURCES... LINK_PUBLIC... LINK_PRIVATE...): a folder's one static library.
 # What a folder may link is its row in the layer table of docs/style.md; tests/style checks the includes.
@@ -42,6 +48,6 @@ function(hutch_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  target_link_libraries(${name} PRIVATE hutch_flags ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE hutch_test_flags ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
   gtest_discover_tests(${name} PROPERTIES TIMEOUT 120 LABELS "${ARG_LABELS}" DISCOVERY_TIMEOUT 60)
 endfunction()

@@ -105,7 +105,8 @@ bool IsRegistryHost(std::string_view host) {
     const auto port = ParseUint(host.substr(colon + 1), kMaxPort);
     if (!port || *port == 0 || host[colon + 1] == '0') return false;
   }
-  if (name.empty() || name.size() > 253) return false;
+  // "sha256:1" would be read as a digest elsewhere.
+  if (name.empty() || name.size() > 253 || (name == "sha256" && name != host)) return false;
   for (const std::string& label : Split(name, '.')) {
     const auto good = [](char c) { return IsAlphanumeric(c) || c == '-' || c == '_'; };
     if (label.empty() || label.size() > 63 || !IsAlphanumeric(label.front()) ||

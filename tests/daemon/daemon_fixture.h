@@ -120,7 +120,8 @@ class DaemonTest : public testing::Test {
       late = true;
       loop_.Stop();
     });
-    look();
+    // Not at once: a stop before the loop runs would be lost.
+    poll.Start(loop_, Milliseconds(0), look);
     loop_.Run();
     EXPECT_FALSE(late) << "what was waited for did not happen";
   }
