@@ -76,8 +76,8 @@ using Presets = std::map<std::string, std::vector<Rule>, std::less<>>;
 // "secret", "tls": "originate"}], "limits", "join"}. kInvalidArgument with the field
 // (network.allow[3]) and the reason for whatever could be misread: "*", "*.com" (a public suffix),
 // a URL, a name that is not ASCII or an IDN that mixes scripts, an IPv6 zone, a name that is an
-// address, rules with mode "none" or "open", a duplicate key. kNotFound for a preset that is not
-// there.
+// address, rules with mode "none", rules of names with mode "open", a range that is partly closed
+// (0.0.0.0/0), a duplicate key. kNotFound for a preset that is not there.
 Result<Policy> ParsePolicy(const oci::Json& json, const Presets& presets);
 // What ParsePolicy takes again without any preset, with every default written out.
 oci::Json PolicyJson(const Policy& policy);
@@ -86,8 +86,13 @@ oci::Json PolicyJson(const Policy& policy);
 // for what is none, and for an address.
 Result<std::string> NormalHost(std::string_view text);
 
-// Whether names and ports alone are enough to go on; which rule allows it, else nullptr.
+// Which rule allows it, else nullptr: one without methods and paths before one with them, then an
+// exact name before a wildcard, then the first. Only in mode allowlist. TLS needs a rule without.
 const Rule* FindByHost(const Policy& policy, std::string_view host, uint16_t port);
+// The rule that a request of plain HTTP goes by: more than one can be of the same host. Of those
+// that allow it, an exact name before a wildcard, then the first.
+const Rule* FindByRequest(const Policy& policy, std::string_view host, uint16_t port,
+                          std::string_view method, std::string_view target);
 // Whether any port of it is allowed: what DNS answers.
 bool AllowsName(const Policy& policy, std::string_view host);
 const Rule* FindByAddress(const Policy& policy, const Address& address, uint16_t port);
