@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "network/inside.h"
 
 namespace hutch::network {
 namespace {
@@ -24,11 +25,23 @@ struct SysctlRow {
   const char* path;
   const char* value;
 };
-// As Docker and podman set them: servers on low ports and ping without privilege. /proc/sys/net is
-// the calling thread's.
+// /proc/sys/net is the calling thread's. The first two as Docker and podman set them: servers on
+// low ports and ping without privilege. The others are for links made later: what is on the other
+// end (a member of a joined network, with CAP_NET_RAW) must not be able to change addresses or
+// routes, and nothing waits a second for duplicate addresses that cannot be.
 constexpr SysctlRow kSysctls[] = {
     {"/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"},
     {"/proc/sys/net/ipv4/ping_group_range", "0 2147483647"},
+    {"/proc/sys/net/ipv4/conf/all/accept_redirects", "0"},
+    {"/proc/sys/net/ipv4/conf/default/accept_redirects", "0"},
+    {"/proc/sys/net/ipv4/conf/default/arp_ignore", "1"},
+    {"/proc/sys/net/ipv4/conf/default/arp_announce", "2"},
+    {"/proc/sys/net/ipv6/conf/default/disable_ipv6", "0"},
+    {"/proc/sys/net/ipv6/conf/lo/disable_ipv6", "0"},
+    {"/proc/sys/net/ipv6/conf/default/accept_ra", "0"},
+    {"/proc/sys/net/ipv6/conf/default/accept_redirects", "0"},
+    {"/proc/sys/net/ipv6/conf/default/accept_dad", "0"},
+    {"/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1"},  // no link-local address
 };
 
 Status BringUpLoopback() {
@@ -43,17 +56,17 @@ Status BringUpLoopback() {
 
 // In the new namespace, on its thread.
 Result<UniqueFd> Furnish() {
-  RETURN_IF_ERROR(BringUpLoopback());
   for (const SysctlRow& row : kSysctls) {
     // A kernel built without the sysctl has nothing to relax; the sandbox then has less, not more.
     if (PathExists(row.path)) RETURN_IF_ERROR(WriteExisting(row.path, row.value));
   }
+  RETURN_IF_ERROR(BringUpLoopback());
   return Open(kThreadNetns, O_RDONLY);
 }
 
 class Pool : public NetnsPool {
  public:
-  explicit Pool(size_t target) : target_(target) {
+  Pool(size_t target, NetnsKind kind) : target_(target), kind_(kind) {
     if (target == 0) return;
     // Signals are the program's business: a thread with an open mask would take them from whoever
     // waits for them.
@@ -81,7 +94,7 @@ class Pool : public NetnsPool {
         return fd;
       }
     }
-    return MakeNetns();
+    return MakeNetns(kind_);
   }
   size_t ready() const override {
     const std::lock_guard lock(mutex_);
@@ -97,7 +110,7 @@ class Pool : public NetnsPool {
         continue;
       }
       lock.unlock();
-      auto made = MakeNetns();
+      auto made = MakeNetns(kind_);
       lock.lock();
       if (made)
         ready_.push_back(std::move(*made));
@@ -108,6 +121,7 @@ class Pool : public NetnsPool {
   }
 
   const size_t target_;
+  const NetnsKind kind_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<UniqueFd> ready_;
@@ -117,17 +131,18 @@ class Pool : public NetnsPool {
 
 }  // namespace
 
-Result<UniqueFd> MakeNetns() {
+Result<UniqueFd> MakeNetns(NetnsKind kind) {
   ASSIGN_OR_RETURN(const UniqueFd own, Open(kThreadNetns, O_RDONLY));
   if (::unshare(CLONE_NEWNET) != 0) return SysError(errno, "unshare network namespace");
   auto made = Furnish();
   // A thread left in the wrong network would do its later work there: that must not go on.
   CHECK(::setns(own.get(), CLONE_NEWNET) == 0);
+  if (made && kind == NetnsKind::kCatch) RETURN_IF_ERROR(PrepareCatch(made->get()));
   return made;
 }
 
-std::unique_ptr<NetnsPool> NetnsPool::Start(size_t target) {
-  return std::make_unique<Pool>(target);
+std::unique_ptr<NetnsPool> NetnsPool::Start(size_t target, NetnsKind kind) {
+  return std::make_unique<Pool>(target, kind);
 }
 
 }  // namespace hutch::network

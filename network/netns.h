@@ -1,6 +1,7 @@
 // Network namespaces for sandboxes: owned by the host's user namespace (so that nobody inside has
-// CAP_NET_ADMIN over them), `lo` up, nothing else. Making one costs about half a millisecond,
-// taking a ready one nothing: hence the pool. network_namespaces(7).
+// CAP_NET_ADMIN over them), `lo` up, no other link, and deaf to router advertisements and
+// redirects. Making one costs about half a millisecond, taking a ready one nothing: hence the pool.
+// network_namespaces(7).
 #pragma once
 
 #include <memory>
@@ -11,15 +12,16 @@
 namespace hutch::network {
 
 // Makes one on the calling thread, which is back in its own namespace afterwards. Needs
-// CAP_SYS_ADMIN. kKernel names the step.
-Result<UniqueFd> MakeNetns();
+// CAP_SYS_ADMIN. kKernel names the step. kCatch: with PrepareCatch of network/inside.h done.
+enum class NetnsKind { kPlain, kCatch };
+Result<UniqueFd> MakeNetns(NetnsKind kind = NetnsKind::kPlain);
 
 // A pool filled by one thread of its own. Take never blocks for long: an empty pool makes one on
 // the spot.
 class NetnsPool {
  public:
   // target 0: no thread, everything on demand. Start it after the spawn server (threads).
-  static std::unique_ptr<NetnsPool> Start(size_t target);
+  static std::unique_ptr<NetnsPool> Start(size_t target, NetnsKind kind = NetnsKind::kPlain);
   virtual ~NetnsPool() = default;  // stops the thread, closes what is left
   virtual Result<UniqueFd> Take() = 0;
   virtual size_t ready() const = 0;

@@ -1,0 +1,258 @@
+#include "network/nft_writer.h"
+
+#include <linux/netfilter/nfnetlink.h>
+#include <sys/socket.h>
+
+#include <cstring>
+
+namespace hutch::network {
+namespace {
+
+constexpr uint32_t kRegister = NFT_REG_1;
+constexpr char kTables[] = "CONFIG_NF_TABLES_INET";
+
+nfgenmsg Generic(uint8_t family, uint16_t resource) {
+  nfgenmsg header = {};
+  header.nfgen_family = family;
+  header.version = NFNETLINK_V0;
+  header.res_id = __builtin_bswap16(resource);
+  return header;
+}
+
+uint16_t NftType(uint16_t message) {
+  return static_cast<uint16_t>(NFNL_SUBSYS_NFTABLES << 8 | message);
+}
+
+}  // namespace
+
+NftBatch::NftBatch(std::string table) : table_(std::move(table)) {
+  request_.Begin(NFNL_MSG_BATCH_BEGIN, 0, "CONFIG_NF_TABLES");
+  request_.Header(Generic(AF_UNSPEC, NFNL_SUBSYS_NFTABLES));
+}
+
+void NftBatch::Message(uint16_t message, uint16_t flags, const char* needs) {
+  request_.Begin(NftType(message), flags, needs);
+  request_.Header(Generic(NFPROTO_INET, 0));
+}
+
+void NftBatch::AddTable(Existing existing) {
+  const int flags = existing == Existing::kRefuse ? NLM_F_CREATE | NLM_F_EXCL : NLM_F_CREATE;
+  Message(NFT_MSG_NEWTABLE, static_cast<uint16_t>(flags), kTables);
+  request_.Text(NFTA_TABLE_NAME, table_);
+}
+
+void NftBatch::DeleteTable() {
+  Message(NFT_MSG_DELTABLE, 0);
+  request_.Text(NFTA_TABLE_NAME, table_);
+}
+
+void NftBatch::AddCounter(const std::string& name) {
+  Message(NFT_MSG_NEWOBJ, NLM_F_CREATE, kTables);
+  request_.Text(NFTA_OBJ_TABLE, table_);
+  request_.Text(NFTA_OBJ_NAME, name);
+  request_.Be32(NFTA_OBJ_TYPE, NFT_OBJECT_COUNTER);
+  request_.Nest(NFTA_OBJ_DATA);
+  request_.EndNest();
+}
+
+void NftBatch::AddSet(const std::string& name, uint32_t key_type, uint32_t key_size) {
+  Message(NFT_MSG_NEWSET, NLM_F_CREATE, kTables);
+  request_.Text(NFTA_SET_TABLE, table_);
+  request_.Text(NFTA_SET_NAME, name);
+  request_.Be32(NFTA_SET_ID, ++sets_);
+  request_.Be32(NFTA_SET_FLAGS, 0);
+  request_.Be32(NFTA_SET_KEY_TYPE, key_type);
+  request_.Be32(NFTA_SET_KEY_LEN, key_size);
+}
+
+void NftBatch::FlushSet(const std::string& name) {
+  Message(NFT_MSG_DELSETELEM, 0);
+  request_.Text(NFTA_SET_ELEM_LIST_TABLE, table_);
+  request_.Text(NFTA_SET_ELEM_LIST_SET, name);
+}
+
+void NftBatch::AddElements(const std::string& set, const std::vector<std::string>& keys) {
+  if (keys.empty()) return;
+  Message(NFT_MSG_NEWSETELEM, NLM_F_CREATE);
+  request_.Text(NFTA_SET_ELEM_LIST_TABLE, table_);
+  request_.Text(NFTA_SET_ELEM_LIST_SET, set);
+  request_.Nest(NFTA_SET_ELEM_LIST_ELEMENTS);
+  for (const std::string& key : keys) {
+    request_.Nest(NFTA_LIST_ELEM);
+    request_.Nest(NFTA_SET_ELEM_KEY);
+    request_.Bytes(NFTA_DATA_VALUE, key);
+    request_.EndNest();
+    request_.EndNest();
+  }
+  request_.EndNest();
+}
+
+void NftBatch::AddChain(const std::string& name, const Hook& hook) {
+  Message(NFT_MSG_NEWCHAIN, NLM_F_CREATE, hook.needs);
+  request_.Text(NFTA_CHAIN_TABLE, table_);
+  request_.Text(NFTA_CHAIN_NAME, name);
+  request_.Text(NFTA_CHAIN_TYPE, hook.type);
+  request_.Nest(NFTA_CHAIN_HOOK);
+  request_.Be32(NFTA_HOOK_HOOKNUM, hook.hook);
+  request_.Be32(NFTA_HOOK_PRIORITY, static_cast<uint32_t>(hook.priority));
+  request_.EndNest();
+  request_.Be32(NFTA_CHAIN_POLICY, NF_ACCEPT);
+}
+
+void NftBatch::BeginRule(const std::string& chain, const char* needs) {
+  Message(NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, needs);
+  request_.Text(NFTA_RULE_TABLE, table_);
+  request_.Text(NFTA_RULE_CHAIN, chain);
+  request_.Nest(NFTA_RULE_EXPRESSIONS);
+}
+
+void NftBatch::EndRule() { request_.EndNest(); }
+
+void NftBatch::BeginExpression(const char* name) {
+  request_.Nest(NFTA_LIST_ELEM);
+  request_.Text(NFTA_EXPR_NAME, name);
+  request_.Nest(NFTA_EXPR_DATA);
+}
+
+void NftBatch::EndExpression() {
+  request_.EndNest();
+  request_.EndNest();
+}
+
+void NftBatch::Meta(uint32_t key) {
+  BeginExpression("meta");
+  request_.Be32(NFTA_META_DREG, kRegister);
+  request_.Be32(NFTA_META_KEY, key);
+  EndExpression();
+}
+
+void NftBatch::Payload(uint32_t base, uint32_t offset, uint32_t size) {
+  BeginExpression("payload");
+  request_.Be32(NFTA_PAYLOAD_DREG, kRegister);
+  request_.Be32(NFTA_PAYLOAD_BASE, base);
+  request_.Be32(NFTA_PAYLOAD_OFFSET, offset);
+  request_.Be32(NFTA_PAYLOAD_LEN, size);
+  EndExpression();
+}
+
+void NftBatch::Ct(uint32_t key) {
+  BeginExpression("ct");
+  request_.Be32(NFTA_CT_DREG, kRegister);
+  request_.Be32(NFTA_CT_KEY, key);
+  EndExpression();
+}
+
+void NftBatch::Mask(std::string_view mask) {
+  BeginExpression("bitwise");
+  request_.Be32(NFTA_BITWISE_SREG, kRegister);
+  request_.Be32(NFTA_BITWISE_DREG, kRegister);
+  request_.Be32(NFTA_BITWISE_LEN, static_cast<uint32_t>(mask.size()));
+  request_.Nest(NFTA_BITWISE_MASK);
+  request_.Bytes(NFTA_DATA_VALUE, mask);
+  request_.EndNest();
+  request_.Nest(NFTA_BITWISE_XOR);
+  request_.Bytes(NFTA_DATA_VALUE, std::string(mask.size(), '\0'));
+  request_.EndNest();
+  EndExpression();
+}
+
+void NftBatch::Compare(uint32_t operation, std::string_view value) {
+  BeginExpression("cmp");
+  request_.Be32(NFTA_CMP_SREG, kRegister);
+  request_.Be32(NFTA_CMP_OP, operation);
+  request_.Nest(NFTA_CMP_DATA);
+  request_.Bytes(NFTA_DATA_VALUE, value);
+  request_.EndNest();
+  EndExpression();
+}
+
+void NftBatch::Lookup(const std::string& set) {
+  BeginExpression("lookup");
+  request_.Text(NFTA_LOOKUP_SET, set);
+  request_.Be32(NFTA_LOOKUP_SREG, kRegister);
+  EndExpression();
+}
+
+void NftBatch::CountOver(uint32_t connections) {
+  BeginExpression("connlimit");
+  request_.Be32(NFTA_CONNLIMIT_COUNT, connections);
+  request_.Be32(NFTA_CONNLIMIT_FLAGS, NFT_CONNLIMIT_F_INV);
+  EndExpression();
+}
+
+void NftBatch::CounterObject(const std::string& name) {
+  BeginExpression("objref");
+  request_.Be32(NFTA_OBJREF_IMM_TYPE, NFT_OBJECT_COUNTER);
+  request_.Text(NFTA_OBJREF_IMM_NAME, name);
+  EndExpression();
+}
+
+void NftBatch::Verdict(int verdict) {
+  BeginExpression("immediate");
+  request_.Be32(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
+  request_.Nest(NFTA_IMMEDIATE_DATA);
+  request_.Nest(NFTA_DATA_VERDICT);
+  request_.Be32(NFTA_VERDICT_CODE, static_cast<uint32_t>(verdict));
+  request_.EndNest();
+  request_.EndNest();
+  EndExpression();
+}
+
+void NftBatch::Redirect(uint16_t port) {
+  const uint16_t value = __builtin_bswap16(port);
+  BeginExpression("immediate");
+  request_.Be32(NFTA_IMMEDIATE_DREG, kRegister);
+  request_.Nest(NFTA_IMMEDIATE_DATA);
+  request_.Bytes(NFTA_DATA_VALUE, {reinterpret_cast<const char*>(&value), sizeof value});
+  request_.EndNest();
+  EndExpression();
+  BeginExpression("redir");
+  request_.Be32(NFTA_REDIR_REG_PROTO_MIN, kRegister);
+  EndExpression();
+}
+
+void NftBatch::RejectAdmin() {
+  BeginExpression("reject");
+  request_.Be32(NFTA_REJECT_TYPE, NFT_REJECT_ICMPX_UNREACH);
+  request_.U8(NFTA_REJECT_ICMP_CODE, NFT_REJECT_ICMPX_ADMIN_PROHIBITED);
+  EndExpression();
+}
+
+void NftBatch::NoTrack() {
+  request_.Nest(NFTA_LIST_ELEM);
+  request_.Text(NFTA_EXPR_NAME, "notrack");
+  request_.EndNest();
+}
+
+NetlinkRequest NftBatch::Take() {
+  request_.AcknowledgeLast();  // that of the end itself is answered by newer kernels only
+  request_.Begin(NFNL_MSG_BATCH_END, 0);
+  request_.Header(Generic(AF_UNSPEC, NFNL_SUBSYS_NFTABLES));
+  return std::move(request_);
+}
+
+NetlinkRequest GetCounter(const std::string& table, const std::string& name) {
+  NetlinkRequest request;
+  request.Begin(NftType(NFT_MSG_GETOBJ), NLM_F_ACK);
+  request.Header(Generic(NFPROTO_INET, 0));
+  request.Text(NFTA_OBJ_TABLE, table);
+  request.Text(NFTA_OBJ_NAME, name);
+  request.Be32(NFTA_OBJ_TYPE, NFT_OBJECT_COUNTER);
+  return request;
+}
+
+Result<NftCounter> ReadCounter(NetlinkSocket& socket, const std::string& table,
+                               const std::string& name) {
+  NftCounter counter;
+  RETURN_IF_ERROR(socket.Ask(GetCounter(table, name), "read a counter",
+                             [&](const nlmsghdr&, std::string_view payload) {
+                               if (payload.size() < sizeof(nfgenmsg)) return;
+                               const NetlinkAttributes object(payload.substr(sizeof(nfgenmsg)));
+                               const NetlinkAttributes data(object.Find(NFTA_OBJ_DATA));
+                               counter.packets = data.FindBe64(NFTA_COUNTER_PACKETS);
+                               counter.bytes = data.FindBe64(NFTA_COUNTER_BYTES);
+                             }));
+  return counter;
+}
+
+}  // namespace hutch::network
