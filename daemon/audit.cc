@@ -58,6 +58,8 @@ constexpr KindRow kKinds[] = {
     {AuditKind::kFileWrite, "file_write"},
     {AuditKind::kFileDelete, "file_delete"},
     {AuditKind::kDenial, "denial"},
+    {AuditKind::kNetworkDenied, "network_denied"},
+    {AuditKind::kNetworkChanged, "network_changed"},
     {AuditKind::kSandboxEnded, "sandbox_ended"},
     {AuditKind::kImageImported, "image_imported"},
     {AuditKind::kImagePulled, "image_pulled"},

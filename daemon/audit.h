@@ -31,7 +31,9 @@ enum class AuditKind : uint8_t {
   kProcessExited,
   kFileWrite,
   kFileDelete,
-  kDenial,  // a request that was refused
+  kDenial,         // a request that was refused
+  kNetworkDenied,  // from inside: a name, an address, a request
+  kNetworkChanged,
   kSandboxEnded,
   kImageImported,
   kImageDeleted,

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "cgroups/limits.h"
 #include "daemon/limits.h"
+#include "daemon/network_request.h"
 #include "oci/seccomp_json.h"
 #include "rootfs/mount_plan.h"
 #include "runtime/default_spec.h"
@@ -78,16 +79,6 @@ Status ParseRoot(const oci::Json& json, SandboxFields* fields) {
   return reader.Done(kRefuse);
 }
 
-Status ParseNetwork(const oci::Json& json, SandboxFields*) {
-  std::string mode = "none";
-  ObjectReader reader(json, "network");
-  reader.String("mode", &mode);
-  RETURN_IF_ERROR(reader.Done(kRefuse));
-  if (mode == "none") return OkStatus();
-  return Error{
-      .code = Code::kUnsupported, .what = "only \"none\" is supported", .field = "network.mode"};
-}
-
 Status ParseRelax(const oci::Json& json, SandboxFields* fields) {
   std::string proc;
   ObjectReader reader(json, "relax");
@@ -109,8 +100,10 @@ struct SectionRow {
   Status (*parse)(const oci::Json&, SandboxFields*);
 };
 constexpr SectionRow kSections[] = {
-    {"limits", ParseLimits},   {"timeouts", ParseTimeouts}, {"rootfs", ParseRoot},
-    {"network", ParseNetwork}, {"relax", ParseRelax},
+    {"limits", ParseLimits},
+    {"timeouts", ParseTimeouts},
+    {"rootfs", ParseRoot},
+    {"relax", ParseRelax},
 };
 
 Error AboveCeiling(const std::string& shown, const std::string& field) {
@@ -294,6 +287,7 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
       .String("proc", &fields.proc, 256);
   const oci::Json* sections[std::size(kSections)];
   for (size_t i = 0; i < std::size(kSections); ++i) sections[i] = reader.Member(kSections[i].name);
+  const oci::Json* network = reader.Member("network");
   if (fields.image.empty()) reader.Fail("image", "is required, or template");
   if (fields.pull != "missing" && fields.pull != "never" && fields.pull != "always")
     reader.Fail("pull", "must be \"missing\", \"never\" or \"always\"");
@@ -311,6 +305,9 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
   RETURN_IF_ERROR(CheckWorkdir(fields.workdir, "workdir"));
   for (size_t i = 0; i < std::size(kSections); ++i)
     if (sections[i] != nullptr) RETURN_IF_ERROR(kSections[i].parse(*sections[i], &fields));
+  if (network != nullptr) {
+    ASSIGN_OR_RETURN(fields.network, ParseNetworkRequest(*network, config));
+  }
   if (fields.full_proc && fields.proc == "pids") return Invalid("contradicts relax.proc", "proc");
   if (fields.proc.empty() && !fields.full_proc)
     fields.proc = rootfs::CanSealProc() ? "honest" : "pids";

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "daemon/config.h"
+#include "network/policy.h"
 #include "oci/image_spec.h"
 #include "oci/json.h"
 #include "oci/runtime_spec.h"
@@ -45,6 +46,7 @@ struct SandboxFields {
   oci::Json relax = oci::Json::object();            // as given
   bool full_proc = false, no_new_privileges = true;
   std::optional<oci::LinuxSeccomp> seccomp;
+  network::Policy network;
 
   // Of the template it is made from; not in a request.
   std::string template_name;  // empty: none
@@ -53,8 +55,8 @@ struct SandboxFields {
   bool has_lifecycle = false;  // commands follow before it counts as made
 };
 
-// kInvalidArgument with the field, kLimit past a ceiling, kUnsupported for a network mode other
-// than "none".
+// kInvalidArgument with the field, kLimit past a ceiling, kNotFound for a preset of the network's
+// that the operator's file lacks. Reads that file, and nothing else.
 Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& config);
 
 // A user of the image. Its home in passwd is not used: HOME is /root for root and /home/sandbox,

@@ -10,6 +10,8 @@ void HandleCreateSandbox(Api& api, Request request, Responder responder);
 void HandleListSandboxes(Api& api, Request request, Responder responder);
 void HandleGetSandbox(Api& api, Request request, Responder responder);
 void HandleDeleteSandbox(Api& api, Request request, Responder responder);
+void HandleChangeSandbox(Api& api, Request request, Responder responder);
+void HandleGetNetwork(Api& api, Request request, Responder responder);
 void HandleHeartbeat(Api& api, Request request, Responder responder);
 void HandleExec(Api& api, Request request, Responder responder);
 

@@ -105,6 +105,10 @@ inline constexpr size_t kCpuinfoBytes = 4 * 1024 * 1024;
 
 // Workers.
 inline constexpr size_t kMaxQueuedJobs = 64;
+inline constexpr size_t kMaxQueuedNetworkJobs = 8192;
+
+// Networks.
+inline constexpr size_t kMaxKeptDenials = 100;  // of a sandbox, for GET .../network
 inline constexpr size_t kPullsAtOnce = 4;
 inline constexpr Milliseconds kProgressInterval{50};
 

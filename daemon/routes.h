@@ -24,6 +24,8 @@ struct Api {
   Loop& loop;
   const Config& config;
   Sandboxes& sandboxes;
+  SandboxNetworks& networks;
+  Workspaces& workspaces;
   Images& images;
   Info& info;
   FilesProgram& files;

@@ -74,6 +74,7 @@ Json FieldsJson(const SandboxFields& fields) {
           {"rootfs", {{"readonly", fields.readonly_root}}},
           {"timeouts",
            {{"idle_seconds", fields.idle_seconds}, {"lifetime_seconds", fields.lifetime_seconds}}},
+          {"network", network::PolicyJson(fields.network)},
           {"relax", fields.relax}};
 }
 
@@ -187,7 +188,7 @@ Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments,
       {"limits", LimitsJson(fields)},
       {"rootfs", {{"readonly", fields.readonly_root}}},
       {"proc", fields.full_proc ? "full" : fields.proc},
-      {"network", {{"mode", "none"}}},
+      {"network", network::PolicyJson(fields.network)},
       {"timeouts",
        {{"idle_seconds", fields.idle_seconds}, {"lifetime_seconds", fields.lifetime_seconds}}},
       {"cgroup_mode", cgroup_mode},

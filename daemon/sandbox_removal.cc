@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "daemon/limits.h"
+#include "daemon/network_request.h"
 #include "daemon/sandboxes.h"
 
 namespace hutch::daemon {
@@ -67,6 +68,7 @@ void Sandboxes::End(SandboxEntry& entry, StopCause cause) {
   const bool has_init = entry.sandbox->init().valid();
   entry.removal_timer.Start(parts_.loop, has_init ? Milliseconds(1000) : Milliseconds(0),
                             [this, &entry] { TryRemove(entry); });
+  if (parts_.networks != nullptr) parts_.networks->Forget(entry.facts.id);
   if (entry.init_ended) TryRemove(entry);
 }
 
@@ -168,12 +170,30 @@ void Sandboxes::ScheduleBurialSweep() {
 
 // --- after a restart
 
+Status Sandboxes::RestoreNetworks() {
+  if (parts_.networks == nullptr) return OkStatus();
+  std::vector<const SandboxEntry*> restored;
+  std::set<std::string> living, open;
+  for (const auto& [id, entry] : living_) {
+    if (entry->ending || IsClosed(entry->facts.fields.network)) continue;
+    restored.push_back(entry.get());
+    living.insert(id);
+    if (entry->facts.fields.network.mode == network::Mode::kOpen) open.insert(id);
+  }
+  RETURN_IF_ERROR(parts_.networks->Recover(living, open));
+  for (const SandboxEntry* entry : restored)
+    parts_.networks->Restore({entry->facts.id, entry->facts.fields.name, entry->sandbox->init()},
+                             entry->facts.fields.network);
+  return OkStatus();
+}
+
 Status Sandboxes::Recover() {
   std::vector<std::string> removed;
   ASSIGN_OR_RETURN(std::vector<runtime::Recovered> recovered, parts_.runtime.Recover(&removed));
   for (const std::string& line : removed)
     Log(LogLevel::kInfo, "removed what was left", {{"what", line}});
   for (runtime::Recovered& one : recovered) TakeUp(std::move(one));
+  RETURN_IF_ERROR(RestoreNetworks());
   SweepProcessDirectories();
   RETURN_IF_ERROR(user_layers_.Sweep(UserLayersInUse()));
   return OkStatus();

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "daemon/devcontainer.h"
 #include "daemon/limits.h"
+#include "daemon/network_request.h"
 
 namespace hutch::daemon {
 namespace {
@@ -19,6 +20,19 @@ Error NotFound(const std::string& id) {
 
 Error Limit(std::string what, std::string field) {
   return Error{.code = Code::kLimit, .what = std::move(what), .field = std::move(field)};
+}
+
+// What a later daemon would not read must not be promised to live on.
+Status CheckRecord(const std::string& record) {
+  if (record.size() <= kMaxSandboxRecordBytes - kRecordReserveBytes) return OkStatus();
+  return Limit("what the request says would take " + FormatSize(record.size()) +
+                   " to remember, more than " +
+                   FormatSize(kMaxSandboxRecordBytes - kRecordReserveBytes),
+               "");
+}
+
+SandboxNetworks::Who WhoIs(const SandboxEntry& entry) {
+  return {entry.facts.id, entry.facts.fields.name, entry.sandbox->init()};
 }
 
 constexpr size_t kMaxLoggedBytes = 4096;  // of a relaxation: the audit log has more of it
@@ -97,6 +111,10 @@ Status Sandboxes::Admit(const SandboxFields& fields) const {
     return Error{.code = Code::kExists,
                  .what = "the name \"" + fields.name + "\" is taken",
                  .field = "name"};
+  if (!IsClosed(fields.network) && parts_.networks == nullptr)
+    return Error{.code = Code::kUnsupported,
+                 .what = "this daemon makes no networks",
+                 .field = "network.mode"};
   if (fields.memory_bytes > parts_.host_memory_bytes)
     return Limit("the host has " + FormatSize(parts_.host_memory_bytes), "limits.memory_bytes");
   const double ceiling = static_cast<double>(parts_.host_memory_bytes) * config.memory_overcommit;
@@ -220,7 +238,10 @@ Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Cr
     FailCreation(placed,
                  Error{.code = Code::kUnavailable, .what = "the sandbox was not ready in time"});
   });
-  if (placed.sandbox->agent_fd() >= 0) Track(placed);
+  if (placed.sandbox->agent_fd() >= 0) {
+    Track(placed);
+    StartNetwork(placed);
+  }
   return id;
 }
 
@@ -238,6 +259,20 @@ void Sandboxes::Track(SandboxEntry& entry) {
   entry.init_watch.Arm(Ready::kReadable);
 }
 
+// Beside what the agent does: the namespace is there, and nothing of the tenant's runs yet.
+void Sandboxes::StartNetwork(SandboxEntry& entry) {
+  if (entry.ending || IsClosed(entry.facts.fields.network)) return;
+  entry.network_ready = false;
+  const auto made = [this, id = entry.facts.id](const Status& status) {
+    SandboxEntry* const living = Living(id);
+    if (living == nullptr || living->ending) return;
+    if (!status.has_value()) return FailCreation(*living, status.error());
+    living->network_ready = true;
+    BecomeReady(*living);
+  };
+  parts_.networks->Apply(WhoIs(entry), entry.facts.fields.network, made);
+}
+
 void Sandboxes::OnSpawner() {
   for (runtime::RuntimeEvent& event : parts_.runtime.Dispatch()) OnSpawnerEvent(event);
   spawner_watch_.Arm(Ready::kReadable);
@@ -253,7 +288,10 @@ void Sandboxes::OnSpawnerEvent(runtime::RuntimeEvent& event) {
   }
   SandboxEntry* entry = Living(event.id);
   if (entry == nullptr) return;
-  if (event.kind == Kind::kSpawned) Track(*entry);
+  if (event.kind == Kind::kSpawned) {
+    Track(*entry);
+    StartNetwork(*entry);
+  }
   if (event.kind == Kind::kSpawnFailed)
     FailCreation(*entry, event.error.value_or(Error{.code = Code::kInternal,
                                                     .what = "the sandbox could not be spawned"}));
@@ -273,6 +311,7 @@ void Sandboxes::OnAgentEvent(SandboxEntry& entry, const runtime::AgentEvent& eve
   using Kind = runtime::AgentEvent::Kind;
   switch (event.kind) {
     case Kind::kReady:
+      entry.agent_ready = true;
       return BecomeReady(entry);
     case Kind::kFailed:
       return FailCreation(
@@ -301,6 +340,7 @@ void Sandboxes::OnAgentEvent(SandboxEntry& entry, const runtime::AgentEvent& eve
 
 void Sandboxes::BecomeReady(SandboxEntry& entry) {
   if (entry.ending || entry.moments.state != SandboxState::kCreating) return;
+  if (!entry.agent_ready || !entry.network_ready) return;
   entry.ready_timer.Cancel();
   entry.facts.from_pool = entry.sandbox->from_pool();
   entry.facts.reported = entry.sandbox->reported();
@@ -308,12 +348,8 @@ void Sandboxes::BecomeReady(SandboxEntry& entry) {
   for (const runtime::Timing& timing : entry.sandbox->timings())
     entry.facts.timings_ms.emplace_back(timing.step, timing.ms);
   const std::string record = SaveFacts(entry.facts);
-  // What a later daemon would not read must not be promised to live on.
-  if (record.size() > kMaxSandboxRecordBytes - kRecordReserveBytes)
-    return FailCreation(entry, Limit("what the request says would take " +
-                                         FormatSize(record.size()) + " to remember, more than " +
-                                         FormatSize(kMaxSandboxRecordBytes - kRecordReserveBytes),
-                                     ""));
+  const Status rememberable = CheckRecord(record);
+  if (!rememberable.has_value()) return FailCreation(entry, rememberable.error());
   const Status saved = parts_.runtime.SaveState(*entry.sandbox, record);
   if (!saved.has_value()) return FailCreation(entry, saved.error());
   CHECK(MayMove(entry.moments.state, SandboxState::kRunning));
@@ -440,6 +476,7 @@ Result<oci::ProcessSpec> Sandboxes::SpecFor(const SandboxEntry& entry,
   }
   for (const auto& [name, value] : fields.env) SetEnv(spec.env, name, value);
   if (!fields.workdir.empty()) spec.cwd = fields.workdir;
+  SetProxyEnv(entry.facts.fields.network, spec.env);
   spec.args = fields.args;
   return spec;
 }
@@ -456,6 +493,29 @@ Result<std::shared_ptr<Exec>> Sandboxes::Run(SandboxEntry& entry, ExecFields fie
 
 Status Sandboxes::SetLifecycle(SandboxEntry& entry, LifecycleFacts lifecycle) {
   entry.facts.lifecycle = std::move(lifecycle);
+  return SaveFactsOf(entry);
+}
+
+void Sandboxes::SetNetwork(SandboxEntry& entry, network::Policy policy,
+                           std::function<void(const Status&)> done) {
+  if (parts_.networks == nullptr)
+    return done(Error{.code = Code::kUnsupported, .what = "this daemon makes no networks"});
+  SandboxFacts changed = entry.facts;
+  changed.fields.network = policy;
+  const Status rememberable = CheckRecord(SaveFacts(changed));
+  if (!rememberable.has_value()) return done(rememberable);
+  const auto kept = std::make_shared<network::Policy>(std::move(policy));
+  parts_.networks->Apply(
+      WhoIs(entry), *kept, [this, id = entry.facts.id, kept, done](const Status& status) {
+        SandboxEntry* const living = Living(id);
+        if (living == nullptr || living->ending) return done(status);
+        living->facts.fields.network = status.has_value() ? *kept : network::Policy{};
+        const Status saved = SaveFactsOf(*living);
+        done(status.has_value() ? saved : status);
+      });
+}
+
+Status Sandboxes::SaveFactsOf(SandboxEntry& entry) {
   if (entry.sandbox == nullptr || entry.ending) return OkStatus();
   const Status saved = parts_.runtime.SaveState(*entry.sandbox, SaveFacts(entry.facts));
   if (!saved.has_value())

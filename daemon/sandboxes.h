@@ -20,6 +20,7 @@
 #include "daemon/live_proc.h"
 #include "daemon/loop.h"
 #include "daemon/message.h"
+#include "daemon/sandbox_networks.h"
 #include "daemon/sandbox_record.h"
 #include "daemon/user_layers.h"
 #include "rootfs/store.h"
@@ -34,6 +35,10 @@ struct SandboxEntry {
   std::unique_ptr<runtime::Sandbox> sandbox;
   std::unique_ptr<Commands> commands;   // from kReady on
   std::unique_ptr<LiveProc> live_proc;  // as commands; borrows the sandbox's descriptor
+
+  // Both are needed before anybody hears of it.
+  bool agent_ready = false;
+  bool network_ready = true;  // false while one is being made
 
   // Its end.
   bool ending = false;
@@ -62,8 +67,9 @@ class Sandboxes {
     cgroups::Mode mode;
     uint64_t host_memory_bytes;
     uint32_t host_cpus;
-    Audit* audit = nullptr;    // without it ends are not recorded
-    Worker* walker = nullptr;  // for large looks at files; without it none are tracked
+    Audit* audit = nullptr;               // without it ends are not recorded
+    Worker* walker = nullptr;             // for large looks at files; without it none are tracked
+    SandboxNetworks* networks = nullptr;  // without it none but closed ones are made
   };
   using Created = std::function<void(Result<SandboxEntry*>)>;
   using Removed = std::function<void(const Status&)>;
@@ -103,6 +109,9 @@ class Sandboxes {
   // How far a template's commands are; kept across restarts. An error of the state file is logged,
   // too.
   Status SetLifecycle(SandboxEntry& entry, LifecycleFacts lifecycle);
+  // Changes what it may reach, and remembers it. After an error it reaches nothing.
+  void SetNetwork(SandboxEntry& entry, network::Policy policy,
+                  std::function<void(const Status&)> done);
   void KillCommands();  // of all sandboxes, when the daemon stops
   size_t commands_running() const;
   size_t ending() const;  // being removed, without those in quarantine
@@ -135,11 +144,14 @@ class Sandboxes {
   void OnSpawnerEvent(runtime::RuntimeEvent& event);
   void OnAgent(SandboxEntry& entry);
   void OnAgentEvent(SandboxEntry& entry, const runtime::AgentEvent& event);
+  void StartNetwork(SandboxEntry& entry);
+  Status SaveFactsOf(SandboxEntry& entry);
   void BecomeReady(SandboxEntry& entry);
   void FailCreation(SandboxEntry& entry, Error error);
   Status TrackFiles(SandboxEntry& entry);
   void StartTimers(SandboxEntry& entry);
   void ArmIdleTimer(SandboxEntry& entry);
+  Status RestoreNetworks();
   void TakeUp(runtime::Recovered recovered);
   void SchedulePrepare(const std::string& id);
 

@@ -32,17 +32,24 @@ constexpr Milliseconds kStopPoll{20};
 constexpr Milliseconds kAfterKill{2'000};  // for killed commands to be answered
 
 // Beside the program (a build tree), or in ../libexec/hutch (installed).
-Result<std::string> FindInit(const std::string& configured) {
-  if (!configured.empty()) return configured;
+Result<std::string> FindProgram(const std::string& name) {
   char self[4096];
   const ssize_t size = ::readlink("/proc/self/exe", self, sizeof self);
   if (size <= 0) return SysError(errno, "readlink /proc/self/exe");
   const std::string path(self, static_cast<size_t>(size));
   const std::string directory = path.substr(0, path.rfind('/'));
-  for (const char* place : {"/hutch-init", "/../libexec/hutch/hutch-init"})
-    if (PathExists(directory + place)) return directory + place;
-  return Error{
-      .code = Code::kNotFound, .what = "no hutch-init beside " + path, .hint = "give --init-path"};
+  for (const char* place : {"/", "/../libexec/hutch/"})
+    if (PathExists(directory + place + name)) return directory + place + name;
+  return Error{.code = Code::kNotFound, .what = "no " + name + " beside " + path};
+}
+
+Result<std::string> FindInit(const std::string& configured) {
+  if (!configured.empty()) return configured;
+  Result<std::string> found = FindProgram("hutch-init");
+  if (found.has_value()) return found;
+  Error error = std::move(found).error();
+  error.hint = "give --init-path";
+  return error;
 }
 
 // Each sandbox costs some descriptors.
@@ -195,9 +202,12 @@ void LogStart(const Config& config, const cgroups::Tree& tree) {
        {"pools", config.pools}});
 }
 
-void RecordStart(Audit& audit, const Sandboxes& sandboxes) {
+void Announce(const Config& config, const cgroups::Tree& tree, Audit& audit,
+              const Sandboxes& sandboxes) {
+  LogStart(config, tree);
   audit.Record({.kind = AuditKind::kDaemonStarted,
                 .detail = {{"version", HUTCH_VERSION}, {"sandboxes", sandboxes.List().size()}}});
+  TellSystemd();
 }
 
 Result<std::unique_ptr<rootfs::Store>> OpenStore(const Config& config) {
@@ -207,6 +217,37 @@ Result<std::unique_ptr<rootfs::Store>> OpenStore(const Config& config) {
               "of builds the last daemon did not finish; their next one makes its own");
   return store;
 }
+
+// Each needs those before it.
+struct NetworkMakers {
+  NetworkMakers(Loop& loop, const Config& config, Audit& audit, const std::string& egress_program)
+      : worker(1, kMaxQueuedNetworkJobs),
+        workspaces(loop, worker, config, RealWorkspaceKernel()),
+        networks({.loop = loop,
+                  .config = config,
+                  .worker = worker,
+                  .workspaces = workspaces,
+                  .egress_program = egress_program,
+                  .audit = &audit}) {}
+
+  Worker worker;  // one thread: a queue, and a library that wants that
+  Workspaces workspaces;
+  SandboxNetworks networks;
+};
+
+struct ImageMakers {
+  ImageMakers(Loop& loop, const Config& config, Worker& worker, rootfs::Store& store,
+              Sandboxes& sandboxes)
+      : pulls(loop, PullInto(store, config)),
+        images(loop, worker, store, sandboxes, pulls, config),
+        keeping(loop, worker, store, sandboxes),
+        archives(loop, worker, store, config.state_dir) {}
+
+  Pulls pulls;
+  Images images;
+  ImageKeeping keeping;
+  ImageArchives archives;
+};
 
 }  // namespace
 
@@ -228,24 +269,26 @@ Status RunServer(const Config& config) {
   Sandboxes::Parts parts = MakeParts(loop, config, *runtime, *store, tree.mode());
   parts.walker = &walker;
   parts.audit = &audit;
+  ASSIGN_OR_RETURN(const std::string egress_program, FindProgram("hutch-egress"));
+  NetworkMakers makers(loop, config, audit, egress_program);
+  parts.networks = &makers.networks;
   Sandboxes sandboxes(parts);
   RETURN_IF_ERROR(sandboxes.Recover());
-  Pulls pulls(loop, PullInto(*store, config));
-  Images images(loop, worker, *store, sandboxes, pulls, config);
-  ImageKeeping image_keeping(loop, worker, *store, sandboxes);
-  ImageArchives image_archives(loop, worker, *store, config.state_dir);
+  ImageMakers image_makers(loop, config, worker, *store, sandboxes);
   Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
   FilesProgram files;
   Api api{.loop = loop,
           .config = config,
           .sandboxes = sandboxes,
-          .images = images,
+          .networks = makers.networks,
+          .workspaces = makers.workspaces,
+          .images = image_makers.images,
           .info = info,
           .files = files,
           .audit = audit,
           .worker = walker,
-          .image_keeping = image_keeping,
-          .image_archives = image_archives};
+          .image_keeping = image_makers.keeping,
+          .image_archives = image_makers.archives};
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config));
   HttpServer server(
       loop, std::move(socket.fd), MakeOptions(config),
@@ -263,9 +306,7 @@ Status RunServer(const Config& config) {
   signal_watch.Arm(Ready::kReadable);
   sandboxes.Start();
   server.Start();
-  LogStart(config, tree);
-  RecordStart(audit, sandboxes);
-  TellSystemd();
+  Announce(config, tree, audit, sandboxes);
 
   loop.Run();
 

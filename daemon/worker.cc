@@ -7,7 +7,7 @@
 
 namespace hutch::daemon {
 
-Worker::Worker(size_t threads) {
+Worker::Worker(size_t threads, size_t max_queued) : max_queued_(max_queued) {
   // Signals are the main thread's business.
   sigset_t all, before;
   sigfillset(&all);
@@ -29,8 +29,8 @@ Worker::~Worker() {
 Status Worker::Submit(std::function<void()> job, uint64_t* number) {
   {
     const std::lock_guard lock(mutex_);
-    if (jobs_.size() >= kMaxQueuedJobs)
-      return Error{.code = Code::kUnavailable, .what = "too many image jobs wait already"};
+    if (jobs_.size() >= max_queued_)
+      return Error{.code = Code::kUnavailable, .what = "too many jobs wait already"};
     jobs_.push_back({++last_number_, std::move(job)});
     if (number != nullptr) *number = last_number_;
   }

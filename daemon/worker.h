@@ -11,15 +11,16 @@
 #include <vector>
 
 #include "base/result.h"
+#include "daemon/limits.h"
 
 namespace hutch::daemon {
 
 class Worker {
  public:
-  explicit Worker(size_t threads);
+  explicit Worker(size_t threads, size_t max_queued = kMaxQueuedJobs);
   ~Worker();  // waits for the jobs under way; those queued are dropped
 
-  // kUnavailable when kMaxQueuedJobs wait already. `number` is what Withdraw() takes.
+  // kUnavailable when `max_queued` wait already. `number` is what Withdraw() takes.
   Status Submit(std::function<void()> job, uint64_t* number = nullptr);
   // Takes back a job that no thread has begun; false when one has.
   bool Withdraw(uint64_t number);
@@ -32,6 +33,7 @@ class Worker {
   };
   void Run();
 
+  const size_t max_queued_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Job> jobs_;

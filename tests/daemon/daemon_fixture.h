@@ -166,12 +166,20 @@ class DaemonTest : public testing::Test {
   Images images_{loop_, worker_, store_, sandboxes_, pulls_, config_};
   ImageKeeping image_keeping_{loop_, worker_, store_, sandboxes_};
   ImageArchives image_archives_{loop_, worker_, store_, directory_.path()};
+  Workspaces workspaces_{loop_, worker_, config_, {}};
+  SandboxNetworks networks_{{.loop = loop_,
+                             .config = config_,
+                             .worker = worker_,
+                             .workspaces = workspaces_,
+                             .egress_program = "/nonexistent"}};
   Info info_{config_, tree_, runtime_, sandboxes_, {}};
   FilesProgram files_;
   Audit audit_;
   Api api_{.loop = loop_,
            .config = config_,
            .sandboxes = sandboxes_,
+           .networks = networks_,
+           .workspaces = workspaces_,
            .images = images_,
            .info = info_,
            .files = files_,

@@ -70,7 +70,9 @@ TEST(SandboxFields, WhatIsWrongIsNamed) {
   EXPECT_EQ(FieldAtFault(R"({"image":"x","workdir":"relative"})"), "workdir");
   EXPECT_EQ(FieldAtFault(R"({"image":"x","env":{"":"1"}})"), "env");
   EXPECT_EQ(FieldAtFault(R"({"image":"x","env":{"A":1}})"), "env");
-  EXPECT_EQ(FieldAtFault(R"({"image":"x","network":{"mode":"open"}})"), "network.mode");
+  EXPECT_EQ(FieldAtFault(R"({"image":"x","network":{"mode":"host"}})"), "network.mode");
+  EXPECT_EQ(FieldAtFault(R"({"image":"x","network":{"mode":"allowlist","allow":["*"]}})"),
+            "network.allow[0]");
   EXPECT_EQ(FieldAtFault(R"({"image":"x","timeouts":{"idle":1}})"), "timeouts.idle");
   EXPECT_EQ(FieldAtFault(R"({"image":"x","relax":{"proc":"half"}})"), "relax.proc");
   EXPECT_EQ(FieldAtFault(R"({"image":"x","relax":{"everything":true}})"), "relax.everything");

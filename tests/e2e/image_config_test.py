@@ -94,7 +94,7 @@ class ImageConfig(CliCase):
         self.assertEqual((config["exposed_ports"], config["stop_signal"], config["labels"]["a"], config["volumes"]),
                          (["8080/tcp"], "SIGINT", "b", ["/data"]))
         made = self.sandbox_of("data:1")
-        self.assertEqual((made["labels"], made["network"]), ({}, {"mode": "none"}))
+        self.assertEqual((made["labels"], made["network"]["mode"]), ({}, "none"))
         self.assertEqual(json.loads(self.text("image", "inspect", "data:1"))["config"], config)
 
 

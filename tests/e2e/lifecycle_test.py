@@ -40,7 +40,7 @@ class Lifecycle(DaemonCase):
         self.assertEqual(self.refused("invalid_argument", "POST", "/v1/sandboxes", {"image": "busybox", "colour": 1})["field"], "colour")
         error = self.refused("invalid_argument", "POST", "/v1/sandboxes", {"image": "busybox", "limits": {"memory": 1}})
         self.assertEqual(error["field"], "limits.memory")
-        error = self.refused("unsupported", "POST", "/v1/sandboxes", {"image": "busybox", "network": {"mode": "open"}})
+        error = self.refused("invalid_argument", "POST", "/v1/sandboxes", {"image": "busybox", "network": {"mode": "host"}})
         self.assertEqual(error["field"], "network.mode")
         self.refused("not_found", "GET", "/v1/sandboxes/nothing")
         self.assertEqual(self.refused("invalid_argument", "POST", "/v1/sandboxes", {"image": "busybox", "user": "nobody-at-all"})["field"], "user")

@@ -1,0 +1,107 @@
+// The networks of living sandboxes: brings what a policy needs into being in the order that never
+// opens more than either the old or the new one, and closes everything where that fails. On the
+// loop's thread; kernel work that may block is done by a worker of its own.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/pidfd.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "daemon/audit.h"
+#include "daemon/config.h"
+#include "daemon/loop.h"
+#include "daemon/worker.h"
+#include "daemon/workspaces.h"
+#include "network/egress/client.h"
+#include "network/open_network.h"
+#include "network/policy.h"
+
+namespace hutch::daemon {
+
+class SandboxNetworks {
+ public:
+  struct Parts {  // all borrowed
+    Loop& loop;
+    const Config& config;
+    Worker& worker;  // one thread: the packet filter's library wants that
+    Workspaces& workspaces;
+    std::string egress_program;
+    Audit* audit = nullptr;
+  };
+  using Done = std::function<void(const Status&)>;
+
+  explicit SandboxNetworks(const Parts& parts);
+  ~SandboxNetworks();
+
+  struct Who {  // borrowed for a call
+    const std::string& id;
+    const std::string& name;  // may be empty
+    const Pidfd& init;
+  };
+  // Makes the policy hold; `done` is called once it does, at once where nothing has to be made.
+  // Changes of one sandbox are made one after the other. After an error the sandbox has no network
+  // at all.
+  void Apply(const Who& who, const network::Policy& policy, Done done);
+  // As Apply, of one that an earlier daemon made: what cannot be had at once (sockets that the
+  // earlier one's program still holds) is tried until it can; until then the network is closed.
+  void Restore(const Who& who, const network::Policy& policy);
+  // The sandbox is gone, or about to be: nothing of it is left afterwards. Nobody is told.
+  void Forget(const std::string& id);
+
+  // GET .../network: the policy in force, addresses, counters, the latest denials.
+  void Describe(const std::string& id, const network::Policy& policy,
+                std::function<void(oci::Json)> told);
+
+  // After a restart, before Restore for those that live: forgets and removes what belongs to
+  // others. `open`: those in that mode.
+  Status Recover(const std::set<std::string>& living, const std::set<std::string>& open);
+
+ private:
+  struct Net;
+  struct OpenMode;
+  using NetPtr = std::shared_ptr<Net>;
+
+  Status StartEgress();
+  void OnEgress();
+  void OnEgressEvent(network::EgressEvent& event);
+  void OnEgressEnd();
+  void ReviveEgress();
+  void RecordDenial(Net& net, const network::Denial& denial);
+
+  void Start(const Who& who, const network::Policy& policy, Done done, bool restoring);
+  void Begin(const NetPtr& net, const network::Policy& policy, Done done);
+  void TryAgain(const NetPtr& net);
+  void Narrow(Net& net);
+  void Continue(const NetPtr& net);
+  void Leave(const NetPtr& net, const std::string& name);
+  void Join(const NetPtr& net, const std::string& name);
+  void SettleOpen(const NetPtr& net);
+  Status Widen(Net& net);
+  Status Listen(Net& net);
+  Status SendSettings(Net& net, const std::vector<network::Listener>& listeners);
+  void Finish(const NetPtr& net, Status status);
+  void CloseAll(const NetPtr& net);
+  void CountOpen(const NetPtr& net, oci::Json json, std::function<void(oci::Json)> told);
+  void TellHosts(const std::set<std::string>& ids);
+  std::string OpenMark() const { return parts_.config.run_dir + "/open-network"; }
+  void DetachLater(const NetPtr& net);
+  bool Lives(const NetPtr& net) const;
+
+  Parts parts_;
+  std::map<std::string, NetPtr> nets_;  // of those with any network, or that had one
+  std::unique_ptr<network::EgressClient> egress_;
+  Watch egress_watch_;
+  Timer egress_timer_;
+  std::shared_ptr<OpenMode> open_;
+};
+
+}  // namespace hutch::daemon
