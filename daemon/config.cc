@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "base/file.h"
+#include "network/rule_text.h"
 #include "oci/json.h"
 
 namespace hutch::daemon {
@@ -166,44 +167,70 @@ Status ApplyRegistries(const oci::Json& json, Config* config) {
   return mirrors == nullptr ? OkStatus() : ApplyMirrors(*mirrors, &options);
 }
 
+struct NetworkTextRow {
+  const char* key;
+  std::string NetworkConfig::*member;
+};
+constexpr NetworkTextRow kNetworkTextRows[] = {
+    {"presets_file", &NetworkConfig::presets_file},
+    {"secrets_dir", &NetworkConfig::secrets_dir},
+    {"pool_v4", &NetworkConfig::pool_v4},
+    {"pool_v6", &NetworkConfig::pool_v6},
+    {"workspaces_v4", &NetworkConfig::workspaces_v4},
+    {"workspaces_v6", &NetworkConfig::workspaces_v6},
+};
+constexpr const char* kNetworkListKeys[] = {"reachable"};
+
+// What the ranges are cut into must fit; a /30 is the smallest pool of addresses.
+struct NetworkRangeRow {
+  const char* key;
+  std::string NetworkConfig::*member;
+  bool v4;
+  uint8_t max_bits;  // of the IPv6 form
+};
+constexpr NetworkRangeRow kNetworkRanges[] = {
+    {"network.pool_v4", &NetworkConfig::pool_v4, true, 96 + 30},
+    {"network.pool_v6", &NetworkConfig::pool_v6, false, 112},
+    {"network.workspaces_v4", &NetworkConfig::workspaces_v4, true, 96 + 24},
+    {"network.workspaces_v6", &NetworkConfig::workspaces_v6, false, 64},
+};
+
+Status ApplyNetwork(const oci::Json& json, NetworkConfig* network) {
+  oci::ObjectReader reader(json, "network");
+  for (const NetworkTextRow& row : kNetworkTextRows)
+    reader.String(row.key, &(network->*row.member), 4096);
+  reader.Strings("reachable", &network->reachable);
+  return reader.Done(oci::ObjectReader::Unknown::kRefuse);
+}
+
+Status CheckNetwork(const NetworkConfig& network) {
+  for (const std::string* path : {&network.presets_file, &network.secrets_dir})
+    if (!path->empty() && (*path)[0] != '/')
+      return Invalid("must be an absolute path, or empty", path == &network.presets_file
+                                                               ? "network.presets_file"
+                                                               : "network.secrets_dir");
+  for (const NetworkRangeRow& row : kNetworkRanges) {
+    const auto range = network::ParseRuleCidr(network.*row.member);
+    if (!range.has_value()) return Invalid(range.error().what, row.key);
+    if (range->base.is_v4() != row.v4)
+      return Invalid(row.v4 ? "must be an IPv4 range" : "must be an IPv6 range", row.key);
+    if (network::WhyClosed(range->base) == nullptr)
+      return Invalid("must be a private range: others' addresses are in it", row.key);
+    if (range->bits > row.max_bits) return Invalid("is too small a range", row.key);
+  }
+  for (const std::string& text : network.reachable) {
+    const auto range = network::ParseRuleCidr(text);
+    if (!range.has_value()) return Invalid(range.error().what, "network.reachable");
+  }
+  return OkStatus();
+}
+
 double AsDouble(const Amounts& amounts, const AmountRow& row) {
   if (const auto* number = std::get_if<double Amounts::*>(&row.member)) return amounts.**number;
   return static_cast<double>(amounts.*std::get<uint64_t Amounts::*>(row.member));
 }
 
-}  // namespace
-
-Status ApplyConfigText(std::string_view json, Config* config) {
-  ASSIGN_OR_RETURN(const oci::Json document,
-                   oci::ParseJson(json, {.max_bytes = kMaxConfigBytes, .max_depth = 8}));
-  oci::ObjectReader reader(document, "");
-  for (const TextRow& row : TextRows()) reader.String(row.key, &(config->*row.member));
-  for (const UintRow& row : kTopRows)
-    reader.Uint(row.key, &(config->*row.member), row.range.min, row.range.max);
-  const oci::Json* sections[std::size(kSections)];
-  for (size_t i = 0; i < std::size(kSections); ++i) sections[i] = reader.Member(kSections[i].key);
-  const oci::Json* limits = reader.Member("limits");
-  const oci::Json* registries = reader.Member("registries");
-  RETURN_IF_ERROR(reader.Done(oci::ObjectReader::Unknown::kRefuse));
-  for (size_t i = 0; i < std::size(kSections); ++i)
-    if (sections[i] != nullptr)
-      RETURN_IF_ERROR(
-          ApplyAmounts(*sections[i], kSections[i].key, &(config->*kSections[i].member)));
-  if (limits != nullptr) RETURN_IF_ERROR(ApplyLimits(*limits, config));
-  if (registries != nullptr) RETURN_IF_ERROR(ApplyRegistries(*registries, config));
-  return OkStatus();
-}
-
-Status ApplyConfigFile(const std::string& path, Config* config) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
-  Status status = ApplyConfigText(text, config);
-  if (status.has_value()) return status;
-  Error error = std::move(status).error();
-  error.what = path + ": " + error.what;
-  return error;
-}
-
-Status CheckConfig(const Config& config) {
+Status CheckTexts(const Config& config) {
   for (const TextRow& row : TextRows()) {
     const std::string& value = config.*row.member;
     if (row.allowed.empty() ||
@@ -224,6 +251,46 @@ Status CheckConfig(const Config& config) {
     if (value.empty() ? !may_be_empty : value[0] != '/')
       return Invalid("must be an absolute path", key);
   }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status ApplyConfigText(std::string_view json, Config* config) {
+  ASSIGN_OR_RETURN(const oci::Json document,
+                   oci::ParseJson(json, {.max_bytes = kMaxConfigBytes, .max_depth = 8}));
+  oci::ObjectReader reader(document, "");
+  for (const TextRow& row : TextRows()) reader.String(row.key, &(config->*row.member));
+  for (const UintRow& row : kTopRows)
+    reader.Uint(row.key, &(config->*row.member), row.range.min, row.range.max);
+  const oci::Json* sections[std::size(kSections)];
+  for (size_t i = 0; i < std::size(kSections); ++i) sections[i] = reader.Member(kSections[i].key);
+  const oci::Json* limits = reader.Member("limits");
+  const oci::Json* registries = reader.Member("registries");
+  const oci::Json* network = reader.Member("network");
+  RETURN_IF_ERROR(reader.Done(oci::ObjectReader::Unknown::kRefuse));
+  for (size_t i = 0; i < std::size(kSections); ++i)
+    if (sections[i] != nullptr)
+      RETURN_IF_ERROR(
+          ApplyAmounts(*sections[i], kSections[i].key, &(config->*kSections[i].member)));
+  if (limits != nullptr) RETURN_IF_ERROR(ApplyLimits(*limits, config));
+  if (registries != nullptr) RETURN_IF_ERROR(ApplyRegistries(*registries, config));
+  if (network != nullptr) RETURN_IF_ERROR(ApplyNetwork(*network, &config->network));
+  return OkStatus();
+}
+
+Status ApplyConfigFile(const std::string& path, Config* config) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
+  Status status = ApplyConfigText(text, config);
+  if (status.has_value()) return status;
+  Error error = std::move(status).error();
+  error.what = path + ": " + error.what;
+  return error;
+}
+
+Status CheckConfig(const Config& config) {
+  RETURN_IF_ERROR(CheckTexts(config));
+  RETURN_IF_ERROR(CheckNetwork(config.network));
   for (const RegistryTextRow& row : kRegistryTextRows) {
     const std::string& value = config.registries.*row.member;
     const bool is_path = row.member != &RegistryOptions::default_registry;
@@ -256,6 +323,9 @@ std::vector<std::string> ConfigKeys() {
   for (const RegistryUintRow& row : kRegistryUintRows)
     keys.push_back(std::string("registries.") + row.key);
   for (const char* key : kRegistryListKeys) keys.push_back(std::string("registries.") + key);
+  for (const NetworkTextRow& row : kNetworkTextRows)
+    keys.push_back(std::string("network.") + row.key);
+  for (const char* key : kNetworkListKeys) keys.push_back(std::string("network.") + key);
   return keys;
 }
 

@@ -25,6 +25,17 @@ struct Amounts {
   uint64_t max_output_bytes;
 };
 
+// Ranges are texts here and checked by CheckConfig(): network::ParseRuleCidr() takes them.
+struct NetworkConfig {
+  std::string presets_file = "/etc/hutch/presets.json";  // empty: none
+  std::string secrets_dir = "/etc/hutch/secrets";        // empty: none
+  // Of sandboxes in mode open, one address each.
+  std::string pool_v4 = "100.96.0.0/16", pool_v6 = "fd68:7574:6368::/64";
+  // Networks that sandboxes join: a /24 and a /64 of them each.
+  std::string workspaces_v4 = "10.213.0.0/16", workspaces_v6 = "fd68:7574:6369::/48";
+  std::vector<std::string> reachable;  // closed ranges that mode open reaches all the same
+};
+
 struct Config {
   std::string socket = "/run/hutch/hutchd.sock";
   std::string socket_group = "hutch";
@@ -73,6 +84,7 @@ struct Config {
     return options;
   }();
   std::vector<std::string> allowed_registries;  // hosts; empty: any
+  NetworkConfig network;
 
   uint64_t max_sandboxes = 4096;
   uint64_t max_commands_per_sandbox = 64;  // at once

@@ -59,6 +59,13 @@ void HandleListTemplates(Api& api, Request request, Responder responder);
 void HandleGetTemplate(Api& api, Request request, Responder responder);
 void HandleValidateTemplate(Api& api, Request request, Responder responder);
 
+void HandleCreateNetwork(Api& api, Request request, Responder responder);
+void HandleListNetworks(Api& api, Request request, Responder responder);
+void HandleGetNetwork(Api& api, Request request, Responder responder);
+void HandleDeleteNetwork(Api& api, Request request, Responder responder);
+void HandleListPresets(Api& api, Request request, Responder responder);
+void HandleListSecrets(Api& api, Request request, Responder responder);
+
 oci::Json AuditStateJson(const Audit& audit);  // for GET /v1/info
 void HandleAudit(Api& api, Request request, Responder responder);
 void HandleSandboxAudit(Api& api, Request request, Responder responder);

@@ -93,6 +93,14 @@ inline constexpr size_t kMaxTemplates = 256;            // looked at in the dire
 inline constexpr size_t kMaxTemplateCommands = 32;      // of one property, at the same time
 inline constexpr size_t kMaxLifecycleTailBytes = 4096;  // of a failed command's output
 
+// Networks.
+inline constexpr size_t kMaxNetworks = 256;            // that sandboxes join
+inline constexpr size_t kMaxSecrets = 256;             // in the operator's directory
+inline constexpr size_t kMaxSecretFileBytes = 65536;   // of one
+inline constexpr size_t kMaxSecretHeaderBytes = 64;    // the name of its header
+inline constexpr size_t kMaxSecretValueBytes = 16384;  // as it is sent
+inline constexpr size_t kMaxSecretHosts = 64;
+
 // Users of images.
 inline constexpr size_t kMaxPasswdBytes = 1024 * 1024;
 inline constexpr size_t kCachedImageUsers = 32;

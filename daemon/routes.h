@@ -18,6 +18,7 @@ class FilesProgram;
 class ImageArchives;
 class ImageKeeping;
 class Info;
+class Workspaces;
 
 // What handlers work on; all borrowed.
 struct Api {
@@ -25,7 +26,6 @@ struct Api {
   const Config& config;
   Sandboxes& sandboxes;
   SandboxNetworks& networks;
-  Workspaces& workspaces;
   Images& images;
   Info& info;
   FilesProgram& files;
@@ -33,6 +33,7 @@ struct Api {
   Worker& worker;
   ImageKeeping& image_keeping;
   ImageArchives& image_archives;
+  Workspaces& workspaces;
 };
 
 struct Route {

@@ -22,6 +22,7 @@
 #include "daemon/routes.h"
 #include "daemon/sandboxes.h"
 #include "daemon/worker.h"
+#include "daemon/workspaces.h"
 
 namespace hutch::daemon {
 namespace {
@@ -281,14 +282,14 @@ Status RunServer(const Config& config) {
           .config = config,
           .sandboxes = sandboxes,
           .networks = makers.networks,
-          .workspaces = makers.workspaces,
           .images = image_makers.images,
           .info = info,
           .files = files,
           .audit = audit,
           .worker = walker,
           .image_keeping = image_makers.keeping,
-          .image_archives = image_makers.archives};
+          .image_archives = image_makers.archives,
+          .workspaces = makers.workspaces};
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config));
   HttpServer server(
       loop, std::move(socket.fd), MakeOptions(config),

@@ -41,6 +41,10 @@ const char* HelpFor(Names names) {
       return "A background process of it (hutch ps lists them)";
     case Names::kPlaces:
       return "A path on this host, ID:/path in a sandbox, or - for a tar";
+    case Names::kNetworks:
+      return "A network's name (hutch network ls lists them)";
+    case Names::kPresets:
+      return "\"packages\", to find it on this machine";
     case Names::kNothing:
       break;
   }

@@ -36,6 +36,10 @@ constexpr Positional kReferenceAndName[] = {
 };
 constexpr Positional kReferences[] = {{"IMAGE", &Options::ids, Names::kImages, true}};
 constexpr Positional kTemplate[] = {{"TEMPLATE", &Options::id, Names::kTemplates, true}};
+constexpr Positional kNetworkName[] = {{"NETWORK", &Options::id, Names::kNetworks, true}};
+constexpr Positional kNetworkNames[] = {{"NETWORK", &Options::ids, Names::kNetworks, true}};
+constexpr Positional kNewName[] = {{"NAME", &Options::id, Names::kNothing, true}};
+constexpr Positional kPreset[] = {{"PRESET", &Options::reference, Names::kPresets, false}};
 constexpr Positional kShell[] = {{"SHELL", &Options::shell, Names::kShells, true}};
 
 constexpr Positional kSourceAndDestination[] = {
@@ -52,6 +56,28 @@ constexpr CommandRow kFilesCommands[] = {
     {"rm", "Remove files of a sandbox", kRemoveFiles, kPlaces, "hutch files rm -r box:/workspace/build", RunFilesRemove, {}},
     {"mkdir", "Make directories in a sandbox", kMakeDirectory, kPlaces, "hutch files mkdir -p box:/workspace/a/b",
      RunFilesMakeDirectory, {}},
+};
+// clang-format on
+
+// clang-format off
+constexpr CommandRow kNetCommands[] = {
+    {"show", "Show what a sandbox may reach, what it did, and what it was denied", 0, kId, "hutch net show box", RunNetShow, {}},
+    {"set", "Change what a running sandbox may reach: all of it, so that what is not said is not allowed", kNetwork, kId,
+     "hutch net set box --allow pypi.org --allow preset:packages", RunNetSet, {}},
+    {"preset", "List the daemon's presets; with \"packages\", find the hosts of this machine's package managers",
+     kNetPreset | kQuiet, kPreset, "sudo hutch net preset packages --write /etc/hutch/presets.json", RunNetPreset, {}},
+};
+
+constexpr CommandRow kNetworkCommands[] = {
+    {"create", "Make a network that sandboxes can join", 0, kNewName, "hutch network create ws", RunNetworkCreate, {}},
+    {"ls", "List networks and their members", kQuiet, {}, "hutch network ls", RunNetworkList, {}},
+    {"inspect", "Print a network with its members' addresses, as JSON", 0, kNetworkName, "hutch network inspect ws",
+     RunNetworkInspect, {}},
+    {"rm", "Remove networks without members", 0, kNetworkNames, "hutch network rm ws", RunNetworkRemove, {}},
+};
+
+constexpr CommandRow kSecretCommands[] = {
+    {"ls", "List the secrets that rules can name; never their values", kQuiet, {}, "hutch secret ls", RunSecretList, {}},
 };
 // clang-format on
 
@@ -150,9 +176,9 @@ constexpr CommandRow kImageCommands[] = {
 
 // clang-format off
 constexpr CommandRow kCommands[] = {
-    {"run", "Run one command in a sandbox of its own, then destroy it", kSandbox | kExec, kImageAndCommand,
+    {"run", "Run one command in a sandbox of its own, then destroy it", kSandbox | kNetwork | kExec, kImageAndCommand,
      "hutch run python --memory 256MiB -- python3 -c 'print(6 * 7)'", RunRun, {}},
-    {"create", "Make a sandbox and print its id", kSandbox, kImage,
+    {"create", "Make a sandbox and print its id", kSandbox | kNetwork, kImage,
      "id=$(hutch create python --name box --label team=a --idle 2h)", RunCreate, {}},
     {"ls", "List sandboxes", kList | kQuiet, {}, "hutch ls --label team=a", RunList, {}},
     {"inspect", "Print all that is known about a sandbox", 0, kId, "hutch inspect box", RunInspect, {}},
@@ -177,6 +203,9 @@ constexpr CommandRow kCommands[] = {
     {"heartbeat", "Put off a sandbox's idle time-out", 0, kId, "hutch heartbeat box", RunHeartbeat, {}},
     {"image", "Pull, import, build, save, list and remove images; list the catalog", 0, {}, "hutch image ls", nullptr, kImageCommands},
     {"template", "List, show and check templates", 0, {}, "hutch template ls", nullptr, kTemplateCommands},
+    {"net", "Show and change what a sandbox may reach; list and find presets", 0, {}, "hutch net show box", nullptr, kNetCommands},
+    {"network", "Make, list and remove networks that sandboxes join", 0, {}, "hutch network create ws", nullptr, kNetworkCommands},
+    {"secret", "List secrets", 0, {}, "hutch secret ls", nullptr, kSecretCommands},
     {"audit", "Show who did what to which sandbox, oldest first", kAudit, kOptionalId,
      "hutch audit box --since 1h --kind exec", RunAudit, {}},
     {"info", "Show the daemon's version, limits, pools and features", 0, {}, "hutch info --json", RunInfo, {}},

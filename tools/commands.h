@@ -76,6 +76,14 @@ Result<int> RunImageLoad(Context& context);
 Result<int> RunTemplateList(Context& context);  // command_templates.cc
 Result<int> RunTemplateInspect(Context& context);
 Result<int> RunTemplateValidate(Context& context);
+Result<int> RunNetShow(Context& context);  // command_network.cc
+Result<int> RunNetSet(Context& context);
+Result<int> RunNetPreset(Context& context);
+Result<int> RunNetworkCreate(Context& context);
+Result<int> RunNetworkList(Context& context);
+Result<int> RunNetworkInspect(Context& context);
+Result<int> RunNetworkRemove(Context& context);
+Result<int> RunSecretList(Context& context);
 Result<int> RunInfo(Context& context);
 Result<int> RunAudit(Context& context);       // command_info.cc
 Result<int> RunCompletion(Context& context);  // completion.cc

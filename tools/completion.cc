@@ -113,6 +113,7 @@ Place Walk(std::span<const std::string> words) {
 }
 
 std::vector<std::string> NamesOf(Names kind, const Place& place, const NameSource& source) {
+  if (kind == Names::kPresets) return {"packages"};
   if (kind != Names::kShells) return source(kind, place.last);
   std::vector<std::string> names;
   for (const Shell& shell : kShells) names.emplace_back(shell.name);
@@ -158,6 +159,7 @@ std::vector<std::string> AskDaemon(Client& client, Names kind, const std::string
       {Names::kImages, "/v1/images", "images", {"references"}},
       {Names::kCatalog, "/v1/info", "", {"catalog"}},
       {Names::kTemplates, "/v1/templates", "templates", {"name"}},
+      {Names::kNetworks, "/v1/networks", "networks", {"name"}},
       {Names::kProcesses,
        "/v1/sandboxes/" + EncodeSegment(before) + "/processes",
        "processes",

@@ -39,6 +39,18 @@ constexpr OptionRow kOptions[] = {
      "Weaker: set-user-id programs work (logged by the daemon)"},
     {kSandbox, "--relax-seccomp", &Options::relax_seccomp, "FILE",
      "Weaker: another seccomp profile, OCI's JSON (logged by the daemon)"},
+    {kNetwork, "--network", &Options::network, "MODE",
+     "What it reaches: none (the default), allowlist (the default with --allow), open"},
+    {kNetwork, "--allow", &Options::allow, "RULE",
+     "HOST, *.HOST, RANGE/BITS, each with :PORT or :FIRST-LAST, preset:NAME, or a rule's JSON "
+     "(repeatable)"},
+    {kNetwork, "--join", &Options::join, "NETWORK",
+     "Reach the other sandboxes of this network (repeatable; hutch network create)"},
+    {kNetwork, "--net-limit", &Options::net_limits, "KEY=VALUE",
+     "rate=SIZE a second each way, total=SIZE, connections=COUNT (repeatable)"},
+    {kNetPreset, "--write", &Options::write, "FILE",
+     "Put what was found into the daemon's file of presets"},
+    {kNetPreset, "--root", &Options::root, "DIR", "Look at the system below this directory"},
     {kExec, "--timeout", &Options::timeout, "TIME",
      "Stop the command after this time, e.g. 90 or 5m; 0 never (default 60; never with -i, -t, -d "
      "or --wait)"},

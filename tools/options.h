@@ -22,6 +22,10 @@ struct Options {
   bool writable = false;
   bool relax_proc_full = false, relax_new_privileges = false;
   std::string relax_seccomp;  // a file with a profile in OCI's JSON
+  // a sandbox's network
+  std::string network;
+  std::vector<std::string> allow, join, net_limits;
+  std::string root, write;  // of net preset packages
   // exec and run
   std::string timeout, max_output;
   bool read_stdin = false, interactive = false, terminal = false;
@@ -74,6 +78,8 @@ enum OptionGroup : unsigned {
   kPrune = 1u << 15,
   kSave = 1u << 16,
   kLoad = 1u << 17,
+  kNetwork = 1u << 18,  // what a sandbox may reach
+  kNetPreset = 1u << 19,
 };
 
 struct OptionRow {
@@ -97,6 +103,8 @@ enum class Names {
   kTemplates,
   kProcesses,  // of the sandbox that the positional before it names
   kPlaces,     // SANDBOX:/path
+  kNetworks,
+  kPresets,  // that can be found on this host
 };
 
 struct Positional {

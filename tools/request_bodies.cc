@@ -137,7 +137,49 @@ Status AddRelaxations(const Options& options, Json* body) {
   return OkStatus();
 }
 
+struct NetLimitRow {
+  const char* key;
+  const char* member;
+  Result<Json> (*convert)(const std::string&);
+};
+constexpr NetLimitRow kNetLimits[] = {
+    {"rate", "bytes_per_second", SizeValue},
+    {"total", "total_bytes", SizeValue},
+    {"connections", "connections", CountValue},
+};
+
+Status AddNetLimit(const std::string& pair, Json* network) {
+  const std::string key = pair.substr(0, pair.find('='));
+  for (const NetLimitRow& row : kNetLimits) {
+    if (key != row.key || pair.size() == key.size()) continue;
+    auto value = row.convert(pair.substr(key.size() + 1));
+    if (!value) return BadOption("--net-limit", value.error());
+    (*network)["limits"][row.member] = std::move(value).value();
+    return OkStatus();
+  }
+  return BadOption("--net-limit", Error{.what = "\"" + pair + "\" is no limit",
+                                        .hint = "write rate=1MiB, total=1GiB or connections=100"});
+}
+
 }  // namespace
+
+Result<Json> PlanNetwork(const Options& options) {
+  Json network;
+  if (!options.network.empty()) network["mode"] = options.network;
+  if (!options.allow.empty() && options.network.empty()) network["mode"] = "allowlist";
+  for (const std::string& rule : options.allow) {
+    if (!rule.starts_with('{')) {
+      network["allow"].push_back(rule);
+      continue;
+    }
+    auto object = oci::ParseJson(rule);
+    if (!object) return BadOption("--allow", object.error());
+    network["allow"].push_back(std::move(object).value());
+  }
+  if (!options.join.empty()) network["join"] = options.join;
+  for (const std::string& pair : options.net_limits) RETURN_IF_ERROR(AddNetLimit(pair, &network));
+  return network;
+}
 
 Result<Json> PlanCreateBody(const Options& options) {
   Json body = Json::object();
@@ -146,6 +188,8 @@ Result<Json> PlanCreateBody(const Options& options) {
   RETURN_IF_ERROR(AddPairs("--env", options.env, "env", &body));
   if (options.writable) body["rootfs"]["readonly"] = false;
   RETURN_IF_ERROR(AddRelaxations(options, &body));
+  ASSIGN_OR_RETURN(Json network, PlanNetwork(options));
+  if (!network.is_null()) body["network"] = std::move(network);
   return body;
 }
 

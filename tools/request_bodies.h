@@ -15,6 +15,10 @@ namespace hutch::tools {
 // daemon owns the defaults.
 Result<oci::Json> PlanCreateBody(const Options& options);
 
+// What --network, --allow, --join and --net-limit say, as the API's "network"; null when none was
+// given. Rules make it an allowlist.
+Result<oci::Json> PlanNetwork(const Options& options);
+
 // POST .../exec; without a command it is the image's. `stdin_bytes` go as text when they are UTF-8,
 // else as base64. With kOwnSandbox (run) environment, directory and user belong to the sandbox and
 // are left out here.

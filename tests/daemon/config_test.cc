@@ -92,6 +92,25 @@ TEST(CommandLine, WhatIsWrongIsRefused) {
   EXPECT_NE(ParseCommandLine(2, help)->text.find("--cgroup-parent"), std::string::npos);
 }
 
+TEST(Config, RangesOfNetworksArePrivateAndLargeEnough) {
+  const auto at_fault = [](const std::string& member) {
+    return FieldAtFault(R"({"network":{)" + member + "}}");
+  };
+  EXPECT_EQ(at_fault(R"("pool_v4":"10.9.0.0/16","reachable":["10.1.0.0/16"])"), "");
+  EXPECT_EQ(at_fault(R"("presets_file":"","secrets_dir":"")"), "");
+  EXPECT_EQ(at_fault(R"("presets_file":"x")"), "network.presets_file");
+  EXPECT_EQ(at_fault(R"("secrets_dir":"x")"), "network.secrets_dir");
+  EXPECT_EQ(at_fault(R"("pool_v4":"1.1.0.0/16")"), "network.pool_v4");
+  EXPECT_EQ(at_fault(R"("pool_v4":"10.0.0.0/31")"), "network.pool_v4");
+  EXPECT_EQ(at_fault(R"("pool_v4":"fd00::/64")"), "network.pool_v4");
+  EXPECT_EQ(at_fault(R"("pool_v6":"10.0.0.0/8")"), "network.pool_v6");
+  EXPECT_EQ(at_fault(R"("workspaces_v4":"10.0.0.0/25")"), "network.workspaces_v4");
+  EXPECT_EQ(at_fault(R"("workspaces_v6":"fd00::/65")"), "network.workspaces_v6");
+  EXPECT_EQ(at_fault(R"("workspaces_v6":"")"), "network.workspaces_v6");
+  EXPECT_EQ(at_fault(R"("reachable":["*"])"), "network.reachable");
+  EXPECT_EQ(at_fault(R"("pools":"x")"), "network.pools");
+}
+
 TEST(Config, EveryKeyIsInTheDocumentAndNoOther) {
   const Result<std::string> page = ReadFile(HUTCH_SOURCE_DIR "/docs/config.md", 1u << 20);
   ASSERT_TRUE(page.has_value());

@@ -12,6 +12,7 @@
 #include "daemon/routes.h"
 #include "daemon/sandboxes.h"
 #include "daemon/worker.h"
+#include "daemon/workspaces.h"
 #include "tests/base/temp_dir.h"
 #include "tests/daemon/fake_runtime.h"
 #include "tests/daemon/fake_store.h"
@@ -166,7 +167,14 @@ class DaemonTest : public testing::Test {
   Images images_{loop_, worker_, store_, sandboxes_, pulls_, config_};
   ImageKeeping image_keeping_{loop_, worker_, store_, sandboxes_};
   ImageArchives image_archives_{loop_, worker_, store_, directory_.path()};
-  Workspaces workspaces_{loop_, worker_, config_, {}};
+  // No link is made: what the kernel makes of it is tested with network/workspace.h.
+  Workspaces workspaces_{
+      loop_,
+      worker_,
+      config_,
+      {.make = [](const network::WorkspaceSubnet&) { return UniqueFd(); },
+       .join = [](int, int, const std::string&, const network::Member&) { return OkStatus(); },
+       .leave = [](int, const std::string&) { return OkStatus(); }}};
   SandboxNetworks networks_{{.loop = loop_,
                              .config = config_,
                              .worker = worker_,
@@ -179,14 +187,14 @@ class DaemonTest : public testing::Test {
            .config = config_,
            .sandboxes = sandboxes_,
            .networks = networks_,
-           .workspaces = workspaces_,
            .images = images_,
            .info = info_,
            .files = files_,
            .audit = audit_,
            .worker = worker_,
            .image_keeping = image_keeping_,
-           .image_archives = image_archives_};
+           .image_archives = image_archives_,
+           .workspaces = workspaces_};
 };
 
 }  // namespace hutch::daemon

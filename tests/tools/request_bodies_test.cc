@@ -51,6 +51,33 @@ TEST(CreateBody, TurnsUnitsIntoTheApis) {
   EXPECT_EQ(*body, expected);
 }
 
+TEST(CreateBody, SaysWhatTheSandboxMayReach) {
+  Options options;
+  options.image = "python";
+  options.allow = {"pypi.org", R"({"host":"a.org","methods":["GET"]})"};
+  options.join = {"ws"};
+  options.net_limits = {"rate=1MiB", "total=1GiB", "connections=100"};
+  const oci::Json expected = {
+      {"mode", "allowlist"},
+      {"allow", {"pypi.org", {{"host", "a.org"}, {"methods", {"GET"}}}}},
+      {"join", {"ws"}},
+      {"limits",
+       {{"bytes_per_second", 1048576}, {"total_bytes", 1073741824}, {"connections", 100}}}};
+  EXPECT_EQ(PlanCreateBody(options)->at("network"), expected);
+  options = {};
+  options.network = "open";
+  EXPECT_EQ(*PlanNetwork(options), oci::Json({{"mode", "open"}}));
+  options.network.clear();
+  EXPECT_TRUE(PlanNetwork(options)->is_null());
+  for (const char* limit : {"rate", "rate=", "rate=x", "speed=1", "connections=-1", "=1"}) {
+    options.net_limits = {limit};
+    EXPECT_EQ(PlanNetwork(options).error().field, "--net-limit") << limit;
+  }
+  options = {};
+  options.allow = {"{"};
+  EXPECT_EQ(PlanNetwork(options).error().field, "--allow");
+}
+
 TEST(CreateBody, NamesTheOptionAtFault) {
   Options options;
   options.memory = "lots";
