@@ -250,6 +250,13 @@ struct ImageMakers {
   ImageArchives archives;
 };
 
+// An image job cannot be stopped; the store sweeps half-made layers at the next start.
+void ExitUnlessIdle(const Worker& worker, Audit& audit) {
+  if (worker.idle()) return;
+  audit.Flush();
+  std::_Exit(EXIT_SUCCESS);
+}
+
 }  // namespace
 
 Status RunServer(const Config& config) {
@@ -315,11 +322,7 @@ Status RunServer(const Config& config) {
   audit.Record({.kind = AuditKind::kDaemonStopped});
   server.CloseAll();
   loop.RunPending();
-  // An image job cannot be stopped; the store sweeps half-made layers at the next start.
-  if (!worker.idle()) {
-    audit.Flush();
-    std::_Exit(EXIT_SUCCESS);
-  }
+  ExitUnlessIdle(worker, audit);
   return OkStatus();
 }
 

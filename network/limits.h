@@ -15,7 +15,7 @@ inline constexpr size_t kMaxHostBytes = 253;        // RFC 1035, 2.3.4, without 
 inline constexpr size_t kMaxHostLabelBytes = 63;
 inline constexpr size_t kMaxPresets = 64;
 inline constexpr size_t kMaxPresetsBytes = 1u << 20;  // of the file of presets
-inline constexpr size_t kMaxJoins = 8;              // networks of one sandbox
-inline constexpr size_t kMaxNetworkNameBytes = 63;  // of networks, presets and secrets
+inline constexpr size_t kMaxJoins = 8;                // networks of one sandbox
+inline constexpr size_t kMaxNetworkNameBytes = 63;    // of networks, presets and secrets
 
 }  // namespace hutch::network

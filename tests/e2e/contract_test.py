@@ -59,6 +59,7 @@ class Contract(DaemonCase):
         self.check_files(path)
         self.check_processes(path)
         self.check_templates()
+        self.check_networks()
         self.call("GET", "/v1/audit?limit=5")
         self.call("GET", path + "/audit")
         self.call("DELETE", path)
@@ -99,6 +100,15 @@ class Contract(DaemonCase):
         made = self.call("POST", "/v1/templates/validate", {"devcontainer": json.dumps(whole)})
         self.assertEqual(made["lifecycle"][0]["commands"][0]["name"], "a")
         self.call("POST", "/v1/sandboxes", {"template": "python"})
+
+    def check_networks(self):
+        self.assertEqual(self.call("POST", "/v1/networks", {"name": "ws"})["members"], [])
+        self.assertEqual([network["name"] for network in self.call("GET", "/v1/networks")["networks"]], ["ws"])
+        self.call("GET", "/v1/networks/ws")
+        self.call("DELETE", "/v1/networks/ws")
+        self.call("GET", "/v1/networks/ws")
+        self.call("GET", "/v1/network/presets")
+        self.call("GET", "/v1/secrets")
 
     def check_processes(self, path):
         one = path + "/processes/" + self.call("POST", path + "/processes", {"command": "read x; echo $x; stty size", "terminal": {"rows": 5, "columns": 50}})["id"]

@@ -10,6 +10,14 @@ IMAGE = {"id": "sha256:" + "ab" * 32, "references": ["python:latest"], "size_byt
          "layers": 1, "user": "1000:1000"}
 
 
+POLICY = {"mode": "allowlist", "presets": ["packages"], "join": ["ws"], "addresses": ["10.213.0.2"],
+          "allow": [{"host": "*.a.example", "ports": [443, "8000-8010"], "origin": "preset:packages", "methods": ["GET"], "paths": ["/x/*"],
+                     "secret": "token", "tls": "originate"}, {"cidr": "10.0.0.0/8", "ports": [22], "origin": "10.0.0.0/8:22"}],
+          "limits": {"bytes_per_second": 1048576, "total_bytes": 0, "connections": 7}, "counters": {"denied": 3, "connections": 1},
+          "denied": [{"at": "2026-01-02T03:04:05.000Z", "protocol": "tls", "host": "evil.example\x1b[1m", "address": "", "port": 443,
+                      "reason": "not in the allowlist", "times": 3}]}
+
+
 def reply_of(command, request):
     """The exec reply, or (status, code) of an error."""
     reply = {"exit_code": 0, "signal": None, "cause": "exited", "stdout": "", "stderr": "", "stdout_encoding": "utf-8",
@@ -156,6 +164,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(200, {"images": [IMAGE]})
         elif parts[0] == "images":
             self.answer(200, {**IMAGE, "asked": parts[1]})
+        elif parts == ["networks"]:
+            self.answer(200, {"networks": list(fake.networks.values())})
+        elif parts[0] == "networks":
+            self.answer(200, fake.networks[parts[1]])
+        elif parts == ["network", "presets"]:
+            self.answer(200, {"presets": [{"name": "packages", "allow": [{"host": "deb.example", "ports": [80], "origin": "deb.example:80"}]},
+                                          {"name": "none", "allow": []}]})
+        elif parts == ["secrets"]:
+            self.answer(200, {"secrets": [{"name": "token", "valid": True, "hosts": ["a.example"], "header": "Authorization", "error": None},
+                                          {"name": "bad", "valid": False, "hosts": [], "header": None, "error": {"message": "may be read by others"}}]})
+        elif parts[0] == "sandboxes" and parts[2:] == ["network"]:
+            self.answer(200, POLICY)
         elif parts == ["sandboxes"]:
             self.answer(200, {"sandboxes": list(fake.sandboxes.values()), "query": query})
         elif parts[1] in fake.sandboxes and parts[2:3] in (["files"], ["archive"]):
@@ -177,6 +197,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 pulled = [{"event": "progress", "stage": "resolve", "subject": body["image"], "done": 0, "total": 0}]
                 return self.lines((pulled if body["image"] == "pulled" else []) + [{"event": "result", **sandbox}])
             return self.answer(201, sandbox)
+        if parts == ["networks"]:
+            fake.networks[body["name"]] = {"name": body["name"], "subnet_v4": "10.213.0.0/24", "subnet_v6": "fd00::/64",
+                                           "members": [{"id": "sb-1", "name": "", "address_v4": "10.213.0.2", "address_v6": "fd00::2"}]}
+            return self.answer(201, fake.networks[body["name"]])
         if parts[0] == "images":
             if body.get("name") == "broken":
                 return self.events(("progress", {"stage": "copy"}), ("error", {"error": {"code": "corrupt", "message": "bad layer"}}))
@@ -198,12 +222,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.exec_events(reply)
         return self.answer(200, reply)
 
+    def do_PATCH(self):
+        body = self.request_json()
+        self.server.fake.requests.append(("PATCH", self.path, body))
+        self.answer(200, {"id": self.path.split("/")[3]})
+
     def do_DELETE(self):
         fake = self.server.fake
         fake.requests.append(("DELETE", self.path, None))
         parts = [urllib.parse.unquote(part) for part in self.path.split("/")[2:]]
         if parts[0] == "images":
             return self.answer(200, {"removed": {"references": [parts[1]], "layers": [], "freed_bytes": 2048}})
+        if parts[0] == "networks":
+            return self.answer(204) if fake.networks.pop(parts[1], None) else self.fail(404, "not_found", "no network " + parts[1])
         if fake.sandboxes.pop(parts[1], None) is None:
             return self.fail(404, "not_found", "no sandbox " + parts[1])
         return self.answer(204)
@@ -221,6 +252,7 @@ class FakeHutchd:
     def __init__(self, path):
         self.path = path
         self.sandboxes = {}
+        self.networks = {}
         self.files = {}  # path: (bytes, query); a tree as its path + ".tar"
         self.directories = set()
         self.damages_files = False

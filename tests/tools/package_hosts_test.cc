@@ -12,7 +12,6 @@ namespace {
 
 using testing::Contains;
 using testing::ElementsAre;
-using testing::IsEmpty;
 using testing::Not;
 
 TEST(PackageConfig, UrlsBecomeRules) {
@@ -143,8 +142,13 @@ TEST_F(PackageHostsTest, LinksStayBelowTheRoot) {
   Write("/srv/list", "deb http://inside.example/ x y\n");
   Write("/etc/apt/sources.list.d/real.list", "");
   ASSERT_EQ(::symlink("/srv/list", (directory_ / "etc/apt/sources.list").c_str()), 0);
-  ASSERT_EQ(::symlink("/proc/self/environ", (directory_ / "etc/pip.conf").c_str()), 0);
+  const TempDir outside;
+  const std::string secret = outside / "pip.conf";
+  ASSERT_TRUE(WriteFileAtomic(secret, "index-url=https://outside.example\n", Durability::kMemory)
+                  .has_value());
+  ASSERT_EQ(::symlink(secret.c_str(), (directory_ / "etc/pip.conf").c_str()), 0);
   EXPECT_THAT(Rules(), Contains("inside.example:80"));
+  EXPECT_THAT(Rules(), Not(Contains("outside.example:443")));
 }
 
 }  // namespace

@@ -63,6 +63,59 @@ class Programs(unittest.TestCase):
             self.assertEqual(done.returncode, 125, words)
         self.assertEqual(self.fake.requests, [])
 
+    def test_networks(self):
+        done = self.hutch("network", "create", "ws")
+        self.assertEqual((done.returncode, done.stdout), (0, b"ws\n"))
+        self.assertIn("ws    10.213.0.0/24  fd00::/64  sb-1", self.hutch("network", "ls").stdout.decode())
+        self.assertEqual(self.hutch("network", "ls", "-q").stdout, b"ws\n")
+        self.assertEqual(json.loads(self.hutch("network", "inspect", "ws").stdout)["members"][0]["address_v4"], "10.213.0.2")
+        done = self.hutch("network", "rm", "nothing", "ws")
+        self.assertEqual((done.returncode, done.stdout), (1, b"ws\n"))
+
+    def test_what_a_sandbox_may_reach_is_shown_and_set(self):
+        box = self.fake.add({"image": "python"})["id"]
+        shown = self.hutch("net", "show", box).stdout.decode()
+        for line in ("mode allowlist", "networks ws", "addresses 10.213.0.2", "1.0 MiB a second each way, 7 connections at once"):
+            self.assertIn(line + "\n", shown)
+        self.assertRegex(shown, r"\*\.a\.example +443 8000-8010 +preset:packages +GET; /x/\*; secret token; TLS outward\n")
+        self.assertRegex(shown, r"10\.0\.0\.0/8 +22 +10\.0\.0\.0/8:22\n")
+        self.assertRegex(shown, r"evil\.example\?\[1m +443 +tls +3 +\d+d +not in the allowlist\n")
+        self.assertRegex(shown, r"denied +3\n")
+        self.assertEqual(json.loads(self.hutch("net", "show", box, "--json").stdout)["mode"], "allowlist")
+        done = self.hutch("net", "set", box, "--allow", "pypi.org", "--allow", "preset:packages", "--net-limit", "total=1KiB")
+        self.assertEqual((done.returncode, done.stdout), (0, b""))
+        wanted = {"mode": "allowlist", "allow": ["pypi.org", "preset:packages"], "limits": {"total_bytes": 1024}}
+        self.assertEqual(self.fake.requests[-1], ("PATCH", f"/v1/sandboxes/{box}", {"network": wanted}))
+        self.assertEqual(self.hutch("net", "set", box).returncode, 1)
+        self.hutch("create", "python", "--network", "open", "--join", "ws")
+        self.assertEqual(self.fake.requests[-1][2]["network"], {"mode": "open", "join": ["ws"]})
+
+    def test_presets_and_secrets_are_listed(self):
+        listed = self.hutch("net", "preset").stdout.decode()
+        self.assertRegex(listed, r"packages +deb\.example +80\n")
+        self.assertRegex(listed, r"none +nothing\n")
+        self.assertEqual(self.hutch("net", "preset", "-q").stdout, b"packages\nnone\n")
+        listed = self.hutch("secret", "ls").stdout.decode()
+        self.assertRegex(listed, r"token +Authorization +a\.example\n")
+        self.assertRegex(listed, r"bad +- +wrong: may be read by others\n")
+
+    def test_the_preset_of_packages_is_found_on_the_machine(self):
+        root = Path(self.directory.name, "root")
+        (root / "etc/apt").mkdir(parents=True)
+        (root / "etc/apt/sources.list").write_text("deb http://deb.example/ x main\n")
+        done = self.hutch("net", "preset", "packages", "--root", str(root))
+        self.assertEqual(json.loads(done.stdout)["packages"][0], "deb.example:80")
+        self.assertIn(b"/etc/apt/sources.list", done.stderr)
+        file = Path(self.directory.name, "presets.json")
+        file.write_text('{"mine": ["a.example"], "packages": []}')
+        done = self.hutch("net", "preset", "packages", "--root", str(root), "--write", str(file))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        written = json.loads(file.read_text())
+        self.assertEqual((written["mine"], written["packages"][0]), (["a.example"], "deb.example:80"))
+        file.write_text("[]")
+        self.assertEqual(self.hutch("net", "preset", "packages", "--root", str(root), "--write", str(file)).returncode, 1)
+        self.assertEqual((file.read_text(), self.hutch("net", "preset", "nothing").returncode), ("[]", 1))
+
     def test_files_are_copied_in_and_out(self):
         box = self.fake.add({"image": "python"})["id"]
         self.fake.directories.add("/dir")
