@@ -225,6 +225,12 @@ Status CheckNetwork(const NetworkConfig& network) {
   return OkStatus();
 }
 
+Status ApplyPorts(const oci::Json& json, Config* config) {
+  oci::ObjectReader reader(json, "ports");
+  reader.Strings("addresses", &config->port_addresses);
+  return reader.Done(oci::ObjectReader::Unknown::kRefuse);
+}
+
 double AsDouble(const Amounts& amounts, const AmountRow& row) {
   if (const auto* number = std::get_if<double Amounts::*>(&row.member)) return amounts.**number;
   return static_cast<double>(amounts.*std::get<uint64_t Amounts::*>(row.member));
@@ -268,6 +274,7 @@ Status ApplyConfigText(std::string_view json, Config* config) {
   const oci::Json* limits = reader.Member("limits");
   const oci::Json* registries = reader.Member("registries");
   const oci::Json* network = reader.Member("network");
+  const oci::Json* ports = reader.Member("ports");
   RETURN_IF_ERROR(reader.Done(oci::ObjectReader::Unknown::kRefuse));
   for (size_t i = 0; i < std::size(kSections); ++i)
     if (sections[i] != nullptr)
@@ -276,6 +283,7 @@ Status ApplyConfigText(std::string_view json, Config* config) {
   if (limits != nullptr) RETURN_IF_ERROR(ApplyLimits(*limits, config));
   if (registries != nullptr) RETURN_IF_ERROR(ApplyRegistries(*registries, config));
   if (network != nullptr) RETURN_IF_ERROR(ApplyNetwork(*network, &config->network));
+  if (ports != nullptr) RETURN_IF_ERROR(ApplyPorts(*ports, config));
   return OkStatus();
 }
 
@@ -326,6 +334,7 @@ std::vector<std::string> ConfigKeys() {
   for (const NetworkTextRow& row : kNetworkTextRows)
     keys.push_back(std::string("network.") + row.key);
   for (const char* key : kNetworkListKeys) keys.push_back(std::string("network.") + key);
+  keys.emplace_back("ports.addresses");
   return keys;
 }
 

@@ -86,6 +86,8 @@ struct Config {
   std::vector<std::string> allowed_registries;  // hosts; empty: any
   NetworkConfig network;
 
+  std::vector<std::string> port_addresses;  // of the host, for forwards, beside loopback
+
   uint64_t max_sandboxes = 4096;
   uint64_t max_commands_per_sandbox = 64;  // at once
   uint64_t max_connections = 1024;

@@ -288,6 +288,7 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
   const oci::Json* sections[std::size(kSections)];
   for (size_t i = 0; i < std::size(kSections); ++i) sections[i] = reader.Member(kSections[i].name);
   const oci::Json* network = reader.Member("network");
+  const oci::Json* ports = reader.Member("ports");
   if (fields.image.empty()) reader.Fail("image", "is required, or template");
   if (fields.pull != "missing" && fields.pull != "never" && fields.pull != "always")
     reader.Fail("pull", "must be \"missing\", \"never\" or \"always\"");
@@ -307,6 +308,9 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
     if (sections[i] != nullptr) RETURN_IF_ERROR(kSections[i].parse(*sections[i], &fields));
   if (network != nullptr) {
     ASSIGN_OR_RETURN(fields.network, ParseNetworkRequest(*network, config));
+  }
+  if (ports != nullptr) {
+    ASSIGN_OR_RETURN(fields.ports, ParsePorts(*ports, "ports", config));
   }
   if (fields.full_proc && fields.proc == "pids") return Invalid("contradicts relax.proc", "proc");
   if (fields.proc.empty() && !fields.full_proc)

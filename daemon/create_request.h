@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "daemon/config.h"
+#include "daemon/port_facts.h"
 #include "network/policy.h"
 #include "oci/image_spec.h"
 #include "oci/json.h"
@@ -41,6 +42,7 @@ struct SandboxFields {
   uint64_t memory_bytes = 0, pids = 0, disk_bytes = 0, open_files = 0;
   double cpus = 0;
   bool readonly_root = true;
+  std::vector<PortFacts> ports;                     // wanted; those it has are SandboxFacts'
   std::string proc;                                 // "honest" or "pids"; empty with full_proc
   uint64_t idle_seconds = 0, lifetime_seconds = 0;  // 0: never
   oci::Json relax = oci::Json::object();            // as given

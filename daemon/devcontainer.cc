@@ -19,6 +19,7 @@ struct Draft {
   std::string workspace = "/workspace";
   std::string container_user = {}, remote_user = {};
   StringMap container_env = {};
+  std::vector<PortFacts> ports = {};
   Json ours = Json::object();  // customizations.hutch
 };
 
@@ -30,7 +31,6 @@ struct RefusedRow {
   const char* hint;
 };
 constexpr const char* kUseImage = "build the image elsewhere, import it and name it with \"image\"";
-constexpr const char* kNoPorts = "sandboxes have no network yet";
 constexpr RefusedRow kRefused[] = {
     {"build", "images are not built from a Dockerfile", kUseImage},
     {"dockerFile", "images are not built from a Dockerfile", kUseImage},
@@ -40,10 +40,6 @@ constexpr RefusedRow kRefused[] = {
     {"runServices", "a sandbox is one container", kUseImage},
     {"features", "features are not installed", kUseImage},
     {"overrideFeatureInstallOrder", "features are not installed", kUseImage},
-    {"forwardPorts", kNoPorts, "leave it out"},
-    {"appPort", kNoPorts, "leave it out"},
-    {"portsAttributes", kNoPorts, "leave it out"},
-    {"otherPortsAttributes", kNoPorts, "leave it out"},
     {"workspaceMount", "it would show a folder of this host", "copy files into the sandbox"},
     {"initializeCommand", "it would run on this host", "run it yourself, before"},
     {"postAttachCommand", "there is no tool that attaches", "use postStartCommand"},
@@ -118,6 +114,36 @@ Status ReadRemoteEnv(const Json& value, Draft& draft) {
     draft.made.remote_env[name] = given[name];
   }
   return CheckEnv(given, "remoteEnv");
+}
+
+Status AddPorts(const Json& value, const char* property, Draft& draft) {
+  ASSIGN_OR_RETURN(const std::vector<PortFacts> ports, ReadPorts(value, property));
+  for (const PortFacts& port : ports) {
+    const auto same = std::find_if(draft.ports.begin(), draft.ports.end(),
+                                   [&](const PortFacts& other) { return other.port == port.port; });
+    if (same == draft.ports.end())
+      draft.ports.push_back(port);
+    else if (port.host_port != 0)
+      same->host_port = port.host_port;
+  }
+  return OkStatus();
+}
+Status ReadForwardPorts(const Json& value, Draft& draft) {
+  return AddPorts(value, "forwardPorts", draft);
+}
+Status ReadAppPort(const Json& value, Draft& draft) { return AddPorts(value, "appPort", draft); }
+
+// Labels are ours to show; what else is said of a port is for editors.
+Status ReadPortsAttributes(const Json& value, Draft& draft) {
+  constexpr const char* kName = "portsAttributes";
+  if (!value.is_object()) return TemplateInvalid("must be an object", kName);
+  for (PortFacts& port : draft.ports) {
+    const auto it = value.find(std::to_string(port.port));
+    if (it == value.end() || !it->is_object() || !it->contains("label")) continue;
+    const std::string property = std::string(kName) + "." + std::to_string(port.port) + ".label";
+    ASSIGN_OR_RETURN(port.label, ReadText((*it)["label"], property, draft.workspace));
+  }
+  return OkStatus();
 }
 
 Status ReadContainerUser(const Json& value, Draft& draft) {
@@ -239,6 +265,11 @@ Status ReadSchema(const Json& value, Draft&) {
   return value.is_string() ? OkStatus() : Status(TemplateInvalid("must be a string", "$schema"));
 }
 
+Status ReadOtherPorts(const Json& value, Draft&) {
+  return value.is_object() ? OkStatus()
+                           : Status(TemplateInvalid("must be an object", "otherPortsAttributes"));
+}
+
 constexpr const char* kStages[] = {"onCreateCommand", "updateContentCommand", "postCreateCommand",
                                    "postStartCommand"};
 
@@ -266,6 +297,10 @@ struct PropertyRow {
 // The workspace first: variables name it.
 constexpr PropertyRow kProperties[] = {
     {"workspaceFolder", ReadWorkspace},
+    {"forwardPorts", ReadForwardPorts},
+    {"appPort", ReadAppPort},
+    {"portsAttributes", ReadPortsAttributes},  // of the ports above
+    {"otherPortsAttributes", ReadOtherPorts},
     {"$schema", ReadSchema},
     {"name", ReadName},
     {"image", ReadImage},
@@ -399,6 +434,7 @@ Status MakeSettings(Draft& draft) {
   const std::string& user = draft.remote_user.empty() ? draft.container_user : draft.remote_user;
   if (!user.empty()) settings["user"] = user;
   if (draft.workspace != "/workspace") settings["workdir"] = draft.workspace;
+  if (!draft.ports.empty()) settings["ports"] = PortListJson(draft.ports);
   settings = MergeRequest(settings, draft.ours);
   if (!settings.contains("limits")) settings["limits"] = Json::object();
   RETURN_IF_ERROR(ApplyNeeds(draft, settings));

@@ -230,4 +230,44 @@ Result<WritableDirectory> ReadMount(const Json& value, const std::string& proper
   return directory;
 }
 
+namespace {
+
+// "8080:3000", "localhost:3000", "3000".
+Result<PortFacts> ReadPort(const oci::Json& value, const std::string& property) {
+  const Error wrong = TemplateInvalid("must be a port, as 3000 or \"8080:3000\"", property);
+  if (!value.is_string() && !value.is_number_unsigned()) return wrong;
+  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  const size_t colon = text.find(':');
+  const std::string host = colon == std::string::npos ? "" : text.substr(0, colon);
+  const bool here = host.empty() || host == "localhost" || host == "127.0.0.1";
+  const Result<uint64_t> port =
+      ParseUint(colon == std::string::npos ? text : text.substr(colon + 1), UINT16_MAX);
+  const Result<uint64_t> host_port = here ? uint64_t{0} : ParseUint(host, UINT16_MAX);
+  if (!port.has_value() || *port == 0 || (host.empty() && colon != std::string::npos)) return wrong;
+  if (!host_port.has_value())
+    return TemplateRefused("a sandbox is one container: there is no host " + host, property,
+                           "name the port alone");
+  PortFacts facts;
+  facts.port = static_cast<uint16_t>(*port);
+  facts.host_port = static_cast<uint16_t>(*host_port);
+  return facts;
+}
+
+}  // namespace
+
+Result<std::vector<PortFacts>> ReadPorts(const oci::Json& value, const std::string& property) {
+  std::vector<PortFacts> ports;
+  const oci::Json list = value.is_array() ? value : oci::Json::array({value});
+  if (list.size() > kMaxForwards)
+    return TemplateInvalid("has more than " + std::to_string(kMaxForwards) + " items", property);
+  for (const oci::Json& item : list) {
+    ASSIGN_OR_RETURN(
+        PortFacts facts,
+        ReadPort(item, value.is_array() ? property + "[" + std::to_string(ports.size()) + "]"
+                                        : property));
+    ports.push_back(std::move(facts));
+  }
+  return ports;
+}
+
 }  // namespace hutch::daemon

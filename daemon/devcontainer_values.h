@@ -34,6 +34,8 @@ Result<TemplateStage> ReadStage(const oci::Json& value, const char* property,
                                 const std::string& workspace);
 // "8gb", "512mb": powers of 1024, as the specification's own tools read them.
 Result<uint64_t> ReadDevcontainerSize(const oci::Json& value, const std::string& property);
+// forwardPorts and appPort: 3000, "3000", "localhost:3000", "8080:3000", or an array of those.
+Result<std::vector<PortFacts>> ReadPorts(const oci::Json& value, const std::string& property);
 // One item of "mounts": a string as of docker's --mount, or an object. Only tmpfs is done.
 Result<WritableDirectory> ReadMount(const oci::Json& value, const std::string& property,
                                     const std::string& workspace);

@@ -42,6 +42,11 @@ void HandleGetArchive(Api& api, Request request, Responder responder);
 void HandlePutArchive(Api& api, Request request, Responder responder);
 void HandleWatchFiles(Api& api, Request request, Responder responder);
 
+void HandleListPorts(Api& api, Request request, Responder responder);  // port_handlers.cc
+void HandleAddPort(Api& api, Request request, Responder responder);
+void HandleRemovePort(Api& api, Request request, Responder responder);
+void HandleProxy(Api& api, Request request, Responder responder);
+
 void HandleListImages(Api& api, Request request, Responder responder);
 void HandleListCatalog(Api& api, Request request, Responder responder);
 void HandleGetImage(Api& api, Request request, Responder responder);

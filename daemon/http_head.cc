@@ -11,16 +11,25 @@ struct StatusRow {
   const char* reason;
 };
 constexpr StatusRow kStatuses[] = {
+    {100, "Continue"},
     {101, "Switching Protocols"},
+    {103, "Early Hints"},
     {200, "OK"},
     {201, "Created"},
     {202, "Accepted"},
     {204, "No Content"},
     {206, "Partial Content"},
+    {301, "Moved Permanently"},
+    {302, "Found"},
+    {303, "See Other"},
     {304, "Not Modified"},
+    {307, "Temporary Redirect"},
+    {308, "Permanent Redirect"},
     {400, "Bad Request"},
+    {401, "Unauthorized"},
     {403, "Forbidden"},
     {404, "Not Found"},
+    {405, "Method Not Allowed"},
     {409, "Conflict"},
     {412, "Precondition Failed"},
     {413, "Content Too Large"},
@@ -29,15 +38,11 @@ constexpr StatusRow kStatuses[] = {
     {429, "Too Many Requests"},
     {500, "Internal Server Error"},
     {501, "Not Implemented"},
+    {502, "Bad Gateway"},
     {503, "Service Unavailable"},
+    {504, "Gateway Timeout"},
     {507, "Insufficient Storage"},
 };
-
-const char* Reason(int status) {
-  for (const StatusRow& row : kStatuses)
-    if (row.status == status) return row.reason;
-  return "Status";
-}
 
 // A line break in a value (a file's name, say) would begin another header.
 void AppendField(std::string_view name, std::string_view value, std::string* head) {
@@ -52,9 +57,15 @@ void AppendField(std::string_view name, std::string_view value, std::string* hea
 
 }  // namespace
 
+const char* StatusReason(int status) {
+  for (const StatusRow& row : kStatuses)
+    if (row.status == status) return row.reason;
+  return "Status";
+}
+
 std::string ResponseHead(const HeadParts& parts) {
   std::string head =
-      "HTTP/1.1 " + std::to_string(parts.status) + " " + Reason(parts.status) + "\r\n";
+      "HTTP/1.1 " + std::to_string(parts.status) + " " + StatusReason(parts.status) + "\r\n";
   if (!parts.content_type.empty()) AppendField("Content-Type", parts.content_type, &head);
   if (parts.headers != nullptr)
     for (const auto& [name, value] : *parts.headers) AppendField(name, value, &head);

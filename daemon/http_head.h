@@ -18,6 +18,8 @@ struct HeadParts {
   Connection connection = Connection::kDefault;
 };
 
+const char* StatusReason(int status);  // "Status" for one that is not in use here
+
 // With the empty line at its end.
 std::string ResponseHead(const HeadParts& parts);
 

@@ -231,8 +231,8 @@ Status HttpParser::AcceptHead() {
 Status HttpParser::BeginBody() {
   const auto length = impl_->parser.content_length();
   if (length) request_.content_length = *length;
-  streams_ = !impl_->parser.is_done() && lookup_ != nullptr && *lookup_ &&
-             (*lookup_)(request_) == Body::kStream;
+  const Body wanted = impl_->parser.is_done() ? Body::kNone : WantedBody();
+  streams_ = wanted == Body::kStream || wanted == Body::kTakeOver;
   if (streams_) return OkStatus();
   if (length && *length > kMaxBodyBytes)
     return Error{.code = Code::kTooLarge,
@@ -263,8 +263,14 @@ Status HttpParser::FillRequest() {
   request_.path = target.substr(0, question);
   request_.wants_events = HasToken(fields, http::field::accept, "text/event-stream");
   request_.wants_ndjson = HasToken(fields, http::field::accept, "application/x-ndjson");
-  return ParseQuery(question == std::string_view::npos ? "" : target.substr(question + 1),
-                    &request_.query);
+  if (question == std::string_view::npos) return OkStatus();
+  request_.query_text = target.substr(question + 1);
+  if (WantedBody() == Body::kTakeOver) return OkStatus();  // another's, in a form of its own
+  return ParseQuery(request_.query_text, &request_.query);
+}
+
+Body HttpParser::WantedBody() const {
+  return lookup_ != nullptr && *lookup_ ? (*lookup_)(request_) : Body::kJson;
 }
 
 HttpParser::Progress HttpParser::ParseBody() {

@@ -75,7 +75,8 @@ class HttpParser {
   Status ScanHead();     // the bytes that arrived since the last scan
   Status AcceptHead();   // what the fields say together
   Status FillRequest();  // method, headers, path, query
-  Status BeginBody();    // what the length told says about it
+  Body WantedBody() const;
+  Status BeginBody();  // what the length told says about it
   void EndStream();
   bool Reserve(size_t bytes);
   void Release();

@@ -94,6 +94,21 @@ void HttpSession::Close() {
   server_->sessions_.erase(shared_from_this());
 }
 
+Result<TakenConnection> HttpSession::TakeOver() {
+  if (state_ != State::kProcessing || receiver_ != nullptr || backlog() > 0)
+    return Error{.code = Code::kUnavailable, .what = "the client closed the connection"};
+  TakenConnection taken;
+  taken.body_left = parser_.body_done() ? 0 : parser_.body_left().value_or(0);
+  taken.chunked = !parser_.body_done() && !parser_.body_left();
+  taken.http_1_0 = parser_.is_http_1_0();
+  taken.buffered = parser_.TakeBuffered();
+  watch_.Reset();  // before the descriptor goes
+  taken.socket = std::move(socket_);
+  on_hangup_ = nullptr;
+  Close();
+  return taken;
+}
+
 void HttpSession::CloseWhenIdle() {
   close_after_ = true;
   if (state_ == State::kReading) Close();

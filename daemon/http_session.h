@@ -44,6 +44,7 @@ class HttpSession final : public ReplySink, public std::enable_shared_from_this<
   void SendMessage(bool binary, std::string data) override;
   void PauseMessages(bool paused) override;
   void CloseWebSocket(uint16_t code, std::string reason) override;
+  Result<TakenConnection> TakeOver() override;
 
  private:
   enum class State {

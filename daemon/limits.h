@@ -86,6 +86,15 @@ inline constexpr size_t kMaxAuditCommandBytes = 4096;      // kept of a command'
 inline constexpr size_t kMaxAuditContentBytes = 2048;      // kept of a stream, where asked for
 inline constexpr size_t kMaxAuditDetailBytes = 16 * 1024;  // of one entry
 
+// Ports.
+inline constexpr size_t kMaxForwards = 64;                // of one sandbox
+inline constexpr size_t kMaxForwardConnections = 256;     // of one of them, at once
+inline constexpr size_t kMaxProxiedConnections = 256;     // of one sandbox by the API, at once
+inline constexpr uint16_t kMinHostPort = 1024;            // below are the host's own services
+inline constexpr size_t kMaxAnswerHeadBytes = 64 * 1024;  // of an answer from inside
+inline constexpr size_t kMaxAnswerFields = 256;
+inline constexpr Milliseconds kConnectInsideTime{10'000};
+
 // Templates.
 inline constexpr size_t kMaxDevcontainerBytes = 128 * 1024;  // of a devcontainer.json
 inline constexpr size_t kMaxDevcontainerDepth = 32;

@@ -84,6 +84,12 @@ void Responder::SendStream(StreamHead head, UniqueFd pipe, StreamDone done) {
   sink->SendStream(std::move(head), std::move(pipe), std::move(done));
 }
 
+Result<TakenConnection> Responder::TakeOver() {
+  Result<TakenConnection> taken = sink_->TakeOver();
+  if (taken.has_value()) sink_ = nullptr;
+  return taken;
+}
+
 void Responder::StartEvents() { sink_->StartEvents(); }
 void Responder::Event(std::string_view name, std::string json_object, std::string_view id) {
   if (sink_ != nullptr) sink_->SendEvent(name, std::move(json_object), id);

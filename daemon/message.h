@@ -28,12 +28,14 @@ struct Peer {  // SO_PEERCRED of the connection
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
 // What a route does with a request's body. kStream: the handler is called once the head is
-// complete and calls Responder::ReceiveBody().
-enum class Body { kNone, kJson, kStream };
+// complete and calls Responder::ReceiveBody(). kTakeOver: likewise, and Responder::TakeOver(); its
+// query is not read.
+enum class Body { kNone, kJson, kStream, kTakeOver };
 
 struct Request {
   std::string method;
-  std::string path;  // percent-encoded, as sent
+  std::string path;        // percent-encoded, as sent
+  std::string query_text;  // as sent, without the question mark
   std::vector<std::pair<std::string, std::string>> query;
   std::vector<std::string> parameters;  // values of the pattern's {names}, decoded, in order
   Headers headers;
@@ -60,6 +62,16 @@ struct StreamHead {
   std::string content_type = "application/octet-stream";
   Headers headers = {};
   std::optional<uint64_t> length = {};  // Content-Length; empty: chunked
+};
+
+// A connection that a handler goes on with by itself. The request's body is still to come on it,
+// its beginning in `buffered`, and behind it whatever the client sends.
+struct TakenConnection {
+  UniqueFd socket = UniqueFd();
+  std::string buffered = {};
+  uint64_t body_left = 0;  // with what is buffered; 0 when chunked
+  bool chunked = false;
+  bool http_1_0 = false;
 };
 
 // Bytes moved, or why it ended early. Called once, on the loop's thread, never from within the
@@ -101,6 +113,9 @@ class ReplySink {
   virtual void SendMessage(bool binary, std::string data) = 0;
   virtual void PauseMessages(bool paused) = 0;
   virtual void CloseWebSocket(uint16_t code, std::string reason) = 0;
+  virtual Result<TakenConnection> TakeOver() {
+    return Error{.code = Code::kUnsupported, .what = "no connection to take over"};
+  }
 };
 
 // Answers one request exactly once; destroyed unanswered it answers kInternal (events are ended, a
@@ -144,6 +159,10 @@ class Responder {
     if (sink_ != nullptr) sink_->OnDrained(std::move(handler));
   }
   void End();
+
+  // For routes with Body::kTakeOver: the connection is the caller's, and this is done. An error
+  // (kUnavailable: the client is gone) is to be answered.
+  Result<TakenConnection> TakeOver();
 
   // Answers 101 (RFC 6455). kInvalidArgument when the request is no proper WebSocket handshake; it
   // is to be answered otherwise then. Messages of the client are bounded by

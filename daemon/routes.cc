@@ -48,6 +48,10 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/sandboxes/{id}/archive", Body::kNone, "path,format", HandleGetArchive},
     {"PUT", "/v1/sandboxes/{id}/archive", Body::kStream, "path,format,parents", HandlePutArchive},
     {"GET", "/v1/sandboxes/{id}/watch", Body::kNone, "path,recursive", HandleWatchFiles},
+    {"GET", "/v1/sandboxes/{id}/ports", Body::kNone, "", HandleListPorts},
+    {"POST", "/v1/sandboxes/{id}/ports", Body::kJson, "", HandleAddPort},
+    {"DELETE", "/v1/sandboxes/{id}/ports/{port}", Body::kNone, "", HandleRemovePort},
+    {"ANY", "/v1/sandboxes/{id}/proxy/{port}/{rest}", Body::kTakeOver, "", HandleProxy},
     {"GET", "/v1/images", Body::kNone, "", HandleListImages},
     {"POST", "/v1/images/pull", Body::kJson, "", HandlePullImage},
     {"POST", "/v1/images/import", Body::kJson, "", HandleImportImage},
@@ -76,6 +80,9 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/info", Body::kNone, "", HandleInfo},
     {"GET", "/v1/openapi.json", Body::kNone, "", HandleOpenApi},
 };
+
+constexpr std::string_view kRest = "{rest}";
+constexpr std::string_view kAnyMethod = "ANY";
 
 bool IsParameter(std::string_view segment) {
   return segment.size() > 2 && segment.front() == '{' && segment.back() == '}';
@@ -106,7 +113,7 @@ Status CheckQuery(const Route& route, const Request& request) {
 }
 
 Status ParseBody(const Route& route, Request* request) {
-  if (route.body == Body::kStream) return OkStatus();
+  if (route.body == Body::kStream || route.body == Body::kTakeOver) return OkStatus();
   if (route.body == Body::kNone) {
     if (request->body.empty() || request->body == "{}") return OkStatus();
     return Error{.code = Code::kInvalidArgument, .what = "this call takes no body"};
@@ -126,11 +133,16 @@ std::span<const Route> Routes() { return kRoutes; }
 bool MatchPath(std::string_view pattern, std::string_view path,
                std::vector<std::string>* parameters) {
   parameters->clear();
-  if (!pattern.starts_with('/') || !path.starts_with('/') || path.ends_with('/')) return false;
+  if (!pattern.starts_with('/') || !path.starts_with('/')) return false;
+  if (path.ends_with('/') && !pattern.ends_with(kRest)) return false;
   pattern.remove_prefix(1);
   path.remove_prefix(1);
   while (!pattern.empty()) {
     const std::string_view wanted = NextSegment(pattern);
+    if (pattern.empty() && wanted == kRest) {
+      parameters->emplace_back(path);
+      return true;
+    }
     if (!IsParameter(wanted)) {
       if (NextSegment(path) != wanted) return false;
       continue;
@@ -148,7 +160,8 @@ bool MatchPath(std::string_view pattern, std::string_view path,
 Body BodyOf(const Request& request) {
   std::vector<std::string> parameters;
   for (const Route& route : kRoutes)
-    if (request.method == route.method && MatchPath(route.pattern, request.path, &parameters))
+    if ((request.method == route.method || route.method == kAnyMethod) &&
+        MatchPath(route.pattern, request.path, &parameters))
       return route.body;
   return Body::kNone;
 }
@@ -158,7 +171,7 @@ void Dispatch(Api& api, Request request, Responder responder) {
   for (const Route& route : kRoutes) {
     std::vector<std::string> parameters;
     if (!MatchPath(route.pattern, request.path, &parameters)) continue;
-    if (request.method != route.method) {
+    if (request.method != route.method && route.method != kAnyMethod) {
       methods.emplace_back(route.method);
       continue;
     }

@@ -37,8 +37,9 @@ struct Api {
 };
 
 struct Route {
-  const char* method;
-  const char* pattern;  // "{name}" is one segment, a last "{reference}" or "{path}" the rest
+  const char* method;   // or "ANY"
+  const char* pattern;  // "{name}" is one segment, a last "{reference}" or "{path}" the rest, and
+                        // "{rest}" all behind the slash as it was sent, maybe nothing
   Body body;
   const char* query;  // names of allowed query parameters between commas, or ""
   void (*handler)(Api& api, Request request, Responder responder);

@@ -188,6 +188,7 @@ Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments,
       {"limits", LimitsJson(fields)},
       {"rootfs", {{"readonly", fields.readonly_root}}},
       {"proc", fields.full_proc ? "full" : fields.proc},
+      {"ports", PortListJson(facts.ports)},
       {"network", network::PolicyJson(fields.network)},
       {"timeouts",
        {{"idle_seconds", fields.idle_seconds}, {"lifetime_seconds", fields.lifetime_seconds}}},
@@ -220,6 +221,7 @@ std::string SaveFacts(const SandboxFacts& facts) {
                          {"args", process.args},
                          {"cpus", process.cpus},
                          {"user_layer", facts.user_layer},
+                         {"ports", PortListJson(facts.ports)},
                          {"template", TemplateFactsJson(facts)},
                          {"created_at", FormatRfc3339(facts.created_at)},
                          {"from_pool", facts.from_pool},
@@ -253,11 +255,15 @@ Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved,
   const Json* timings = reader.Member("timings_ms");
   const Json* cpus = reader.Member("cpus");
   const Json* made_from = reader.Member("template");
+  const Json* ports = reader.Member("ports");
   RETURN_IF_ERROR(reader.Done(ObjectReader::Unknown::kIgnore));
   if (version != 1) return Damaged(id, "version " + std::to_string(version));
   if (request == nullptr) return Damaged(id, "no request");
   ASSIGN_OR_RETURN(facts.fields, ParseSandboxFields(*request, without_ceilings));
   if (made_from != nullptr) RETURN_IF_ERROR(LoadTemplateFacts(*made_from, &facts));
+  if (ports != nullptr) {
+    ASSIGN_OR_RETURN(facts.ports, LoadPorts(*ports));
+  }
   ASSIGN_OR_RETURN(facts.created_at, ParseRfc3339(created_at));
   facts.process.user.uid = static_cast<uint32_t>(uid);
   facts.process.user.gid = static_cast<uint32_t>(gid);

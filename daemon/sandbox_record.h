@@ -43,6 +43,7 @@ struct SandboxFacts {
   oci::ProcessSpec process;  // user, env, cwd, args of commands that name none; cpus of all
   std::string user_layer;    // UserLayers' name; empty: none
   LifecycleFacts lifecycle;
+  std::vector<PortFacts> ports;  // that are forwarded
   WallTime created_at;
   bool from_pool = false;
   std::vector<std::pair<std::string, double>> timings_ms;  // "total" first

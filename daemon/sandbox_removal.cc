@@ -50,6 +50,8 @@ void Sandboxes::End(SandboxEntry& entry, StopCause cause) {
   entry.idle_timer.Cancel();
   entry.lifetime_timer.Cancel();
   entry.removal_begun = Loop::Now();
+  if (parts_.forwards != nullptr) parts_.forwards->Close(entry.facts.id);
+  entry.reserved_ports.clear();
   const Status killed = entry.sandbox->Kill();
   if (!killed.has_value())
     Log(LogLevel::kError, "cannot kill a sandbox",
@@ -238,6 +240,7 @@ void Sandboxes::TakeUp(runtime::Recovered recovered) {
   placed.moments.state = SandboxState::kRunning;
   MakeCommands(placed);
   placed.commands->TakeUp(ProcessDirectory(id));
+  IgnoreError(OpenPorts(placed), "logged; a sandbox is not given up for its ports");
   OpenNumbers(placed);
   const SandboxFields& fields = placed.facts.fields;
   if (!fields.full_proc && fields.proc == "honest" && !placed.live_proc->active())

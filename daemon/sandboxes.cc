@@ -195,6 +195,7 @@ Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Cr
     return Error{.code = Code::kUnavailable,
                  .what = "image " + fields.image + " is being removed",
                  .field = "image"};
+  ASSIGN_OR_RETURN(std::vector<ReservedPort> ports, ReservePorts(fields.ports));
   runtime::CreateRequest request;
   ASSIGN_OR_RETURN(request.spec, BuildSpec(fields, image->config, [&](const std::string& user) {
                      return ResolveUserOf(*image, user);
@@ -207,6 +208,7 @@ Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Cr
 
   auto entry = std::make_unique<SandboxEntry>();
   entry->begun = begun;
+  entry->reserved_ports = std::move(ports);
   entry->facts.process = request.spec.process;
   entry->facts.fields = std::move(fields);
   RETURN_IF_ERROR(AddUserLayer(*image, entry->facts, request));
@@ -347,11 +349,14 @@ void Sandboxes::BecomeReady(SandboxEntry& entry) {
   entry.facts.timings_ms.emplace_back("total", MillisecondsSince(entry.begun));
   for (const runtime::Timing& timing : entry.sandbox->timings())
     entry.facts.timings_ms.emplace_back(timing.step, timing.ms);
+  for (const ReservedPort& port : entry.reserved_ports) entry.facts.ports.push_back(port.facts);
   const std::string record = SaveFacts(entry.facts);
   const Status rememberable = CheckRecord(record);
   if (!rememberable.has_value()) return FailCreation(entry, rememberable.error());
   const Status saved = parts_.runtime.SaveState(*entry.sandbox, record);
   if (!saved.has_value()) return FailCreation(entry, saved.error());
+  const Status opened = OpenPorts(entry);
+  if (!opened.has_value()) return FailCreation(entry, opened.error());
   CHECK(MayMove(entry.moments.state, SandboxState::kRunning));
   entry.moments.state = SandboxState::kRunning;
   MakeCommands(entry);
@@ -446,7 +451,7 @@ void Sandboxes::StartTimers(SandboxEntry& entry) {
 void Sandboxes::ArmIdleTimer(SandboxEntry& entry) {
   const uint64_t idle = entry.facts.fields.idle_seconds;
   if (idle == 0) return;
-  if (entry.commands->running() > 0) Touch(entry);
+  if (entry.commands->running() > 0 || PortsInUse(entry)) Touch(entry);
   const SteadyTime deadline = entry.moments.last_activity_steady + std::chrono::seconds(idle);
   if (deadline <= Loop::Now()) return End(entry, StopCause::kIdleTimeout);
   entry.idle_timer.StartAt(parts_.loop, deadline, [this, &entry] { ArmIdleTimer(entry); });
@@ -493,7 +498,7 @@ Result<std::shared_ptr<Exec>> Sandboxes::Run(SandboxEntry& entry, ExecFields fie
 
 Status Sandboxes::SetLifecycle(SandboxEntry& entry, LifecycleFacts lifecycle) {
   entry.facts.lifecycle = std::move(lifecycle);
-  return SaveFactsOf(entry);
+  return Save(entry);
 }
 
 void Sandboxes::SetNetwork(SandboxEntry& entry, network::Policy policy,
@@ -510,12 +515,12 @@ void Sandboxes::SetNetwork(SandboxEntry& entry, network::Policy policy,
         SandboxEntry* const living = Living(id);
         if (living == nullptr || living->ending) return done(status);
         living->facts.fields.network = status.has_value() ? *kept : network::Policy{};
-        const Status saved = SaveFactsOf(*living);
+        const Status saved = Save(*living);
         done(status.has_value() ? saved : status);
       });
 }
 
-Status Sandboxes::SaveFactsOf(SandboxEntry& entry) {
+Status Sandboxes::Save(SandboxEntry& entry) {
   if (entry.sandbox == nullptr || entry.ending) return OkStatus();
   const Status saved = parts_.runtime.SaveState(*entry.sandbox, SaveFacts(entry.facts));
   if (!saved.has_value())

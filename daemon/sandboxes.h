@@ -16,6 +16,7 @@
 #include "daemon/commands.h"
 #include "daemon/config.h"
 #include "daemon/cpu_turns.h"
+#include "daemon/forwards.h"
 #include "daemon/image_users.h"
 #include "daemon/live_proc.h"
 #include "daemon/loop.h"
@@ -33,8 +34,9 @@ struct SandboxEntry {
   SandboxMoments moments;
   SteadyTime begun;
   std::unique_ptr<runtime::Sandbox> sandbox;
-  std::unique_ptr<Commands> commands;   // from kReady on
-  std::unique_ptr<LiveProc> live_proc;  // as commands; borrows the sandbox's descriptor
+  std::unique_ptr<Commands> commands;        // from kReady on
+  std::unique_ptr<LiveProc> live_proc;       // as commands; borrows the sandbox's descriptor
+  std::vector<ReservedPort> reserved_ports;  // until kReady
 
   // Both are needed before anybody hears of it.
   bool agent_ready = false;
@@ -68,6 +70,7 @@ class Sandboxes {
     uint64_t host_memory_bytes;
     uint32_t host_cpus;
     Audit* audit = nullptr;               // without it ends are not recorded
+    Forwards* forwards = nullptr;         // without it nothing inside is reached
     Worker* walker = nullptr;             // for large looks at files; without it none are tracked
     SandboxNetworks* networks = nullptr;  // without it none but closed ones are made
   };
@@ -112,6 +115,11 @@ class Sandboxes {
   // Changes what it may reach, and remembers it. After an error it reaches nothing.
   void SetNetwork(SandboxEntry& entry, network::Policy policy,
                   std::function<void(const Status&)> done);
+  // Host ports that lead inside, kept across restarts: sandbox_ports.cc. kUnsupported without
+  // forwards.
+  Result<PortFacts> AddPort(SandboxEntry& entry, const PortFacts& wanted);
+  Status RemovePort(SandboxEntry& entry, uint16_t port, std::function<void()> removed);
+  Result<Forwards*> Ways() const;
   void KillCommands();  // of all sandboxes, when the daemon stops
   size_t commands_running() const;
   size_t ending() const;  // being removed, without those in quarantine
@@ -145,7 +153,6 @@ class Sandboxes {
   void OnAgent(SandboxEntry& entry);
   void OnAgentEvent(SandboxEntry& entry, const runtime::AgentEvent& event);
   void StartNetwork(SandboxEntry& entry);
-  Status SaveFactsOf(SandboxEntry& entry);
   void BecomeReady(SandboxEntry& entry);
   void FailCreation(SandboxEntry& entry, Error error);
   Status TrackFiles(SandboxEntry& entry);
@@ -162,6 +169,11 @@ class Sandboxes {
   void RefreshBeforeCommand(SandboxEntry& entry);
   void ScheduleNumbers();
   void ScheduleRefill();
+
+  Result<std::vector<ReservedPort>> ReservePorts(const std::vector<PortFacts>& wanted) const;
+  Status OpenPorts(SandboxEntry& entry);
+  bool PortsInUse(const SandboxEntry& entry);
+  Status Save(SandboxEntry& entry);
 
   // The end of a sandbox: sandbox_removal.cc.
   StopCause CauseOfDeath(const SandboxEntry& entry) const;

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "daemon/audit.h"
 #include "daemon/files.h"
+#include "daemon/forwards.h"
 #include "daemon/http_server.h"
 #include "daemon/image_archives.h"
 #include "daemon/image_keeping.h"
@@ -280,6 +281,8 @@ Status RunServer(const Config& config) {
   ASSIGN_OR_RETURN(const std::string egress_program, FindProgram("hutch-egress"));
   NetworkMakers makers(loop, config, audit, egress_program);
   parts.networks = &makers.networks;
+  Forwards forwards(loop);
+  parts.forwards = &forwards;
   Sandboxes sandboxes(parts);
   RETURN_IF_ERROR(sandboxes.Recover());
   ImageMakers image_makers(loop, config, worker, *store, sandboxes);

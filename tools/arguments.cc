@@ -45,6 +45,10 @@ const char* HelpFor(Names names) {
       return "A network's name (hutch network ls lists them)";
     case Names::kPresets:
       return "\"packages\", to find it on this machine";
+    case Names::kForwarded:
+      return "A port inside that is reached from the host (hutch port ls lists them)";
+    case Names::kListening:
+      return "A port inside: 3000, or with where the host listens 8080:3000, 127.0.0.1:8080:3000";
     case Names::kNothing:
       break;
   }

@@ -59,6 +59,15 @@ constexpr CommandRow kFilesCommands[] = {
 };
 // clang-format on
 
+constexpr Positional kIdAndListening[] = {
+    {"ID", &Options::id, Names::kSandboxes, true},
+    {"PORT", &Options::port, Names::kListening, true},
+};
+constexpr Positional kIdAndForwarded[] = {
+    {"ID", &Options::id, Names::kSandboxes, true},
+    {"PORT", &Options::port, Names::kForwarded, true},
+};
+
 // clang-format off
 constexpr CommandRow kNetCommands[] = {
     {"show", "Show what a sandbox may reach, what it did, and what it was denied", 0, kId, "hutch net show box", RunNetShow, {}},
@@ -78,6 +87,13 @@ constexpr CommandRow kNetworkCommands[] = {
 
 constexpr CommandRow kSecretCommands[] = {
     {"ls", "List the secrets that rules can name; never their values", kQuiet, {}, "hutch secret ls", RunSecretList, {}},
+};
+
+constexpr CommandRow kPortCommands[] = {
+    {"add", "Reach a port inside from the host; prints where", kPort, kIdAndListening, "hutch port add box 127.0.0.1:8080:3000",
+     RunPortAdd, {}},
+    {"ls", "List the ports that are reached, and what listens inside", 0, kId, "hutch port ls box", RunPortList, {}},
+    {"rm", "Stop reaching a port", 0, kIdAndForwarded, "hutch port rm box 3000", RunPortRemove, {}},
 };
 // clang-format on
 
@@ -199,6 +215,9 @@ constexpr CommandRow kCommands[] = {
      "hutch cp ./project box:/workspace", RunCopy, {}},
     {"files", "List, print and remove files of a sandbox, make directories", 0, {}, "hutch files ls box:/workspace", nullptr,
      kFilesCommands},
+    {"port", "Reach ports inside from the host, list them", 0, {}, "hutch port add box 3000", nullptr, kPortCommands},
+    {"open", "Open a port inside in the browser, or print its address", kOpen, kIdAndListening, "hutch open box 3000",
+     RunOpen, {}},
     {"rm", "Destroy sandboxes with everything in them", 0, kIds, "hutch rm box", RunRemove, {}},
     {"heartbeat", "Put off a sandbox's idle time-out", 0, kId, "hutch heartbeat box", RunHeartbeat, {}},
     {"image", "Pull, import, build, save, list and remove images; list the catalog", 0, {}, "hutch image ls", nullptr, kImageCommands},

@@ -84,6 +84,10 @@ Result<int> RunNetworkList(Context& context);
 Result<int> RunNetworkInspect(Context& context);
 Result<int> RunNetworkRemove(Context& context);
 Result<int> RunSecretList(Context& context);
+Result<int> RunPortAdd(Context& context);  // command_ports.cc
+Result<int> RunPortList(Context& context);
+Result<int> RunPortRemove(Context& context);
+Result<int> RunOpen(Context& context);
 Result<int> RunInfo(Context& context);
 Result<int> RunAudit(Context& context);       // command_info.cc
 Result<int> RunCompletion(Context& context);  // completion.cc

@@ -140,6 +140,7 @@ void AddStrings(const Json& object, const char* name, std::vector<std::string>* 
   const auto member = object.find(name);
   if (member == object.end()) return;
   if (member->is_string()) names->push_back(member->get<std::string>());
+  if (member->is_number_unsigned()) names->push_back(member->dump());
   if (!member->is_array()) return;
   for (const Json& item : *member)
     if (item.is_string()) names->push_back(item.get<std::string>());
@@ -154,6 +155,7 @@ struct SourceRow {
 };
 
 std::vector<std::string> AskDaemon(Client& client, Names kind, const std::string& before) {
+  const std::string sandbox = "/v1/sandboxes/" + EncodeSegment(before);
   const SourceRow rows[] = {
       {Names::kSandboxes, "/v1/sandboxes?state=running", "sandboxes", {"name", "id"}},
       {Names::kImages, "/v1/images", "images", {"references"}},
@@ -164,6 +166,9 @@ std::vector<std::string> AskDaemon(Client& client, Names kind, const std::string
        "/v1/sandboxes/" + EncodeSegment(before) + "/processes",
        "processes",
        {"id"}},
+      {Names::kProcesses, sandbox + "/processes", "processes", {"id"}},
+      {Names::kForwarded, sandbox + "/ports", "ports", {"port"}},
+      {Names::kListening, sandbox + "/ports", "listening", {"port"}},
       {Names::kPlaces, "/v1/sandboxes?state=running", "sandboxes", {"name", "id"}, ":/"},
   };
   std::vector<std::string> names;

@@ -44,6 +44,22 @@ class Narrator {
                      ColoursFor(STDERR_FILENO)};
 };
 
+// Ports that the host chose are told: nobody else knows them.
+void NotePorts(const Json& ports) {
+  for (const Json& port : ports) {
+    uint64_t inside = 0, host = 0;
+    std::string address;
+    const Status read = oci::ObjectReader(port, "ports")
+                            .Uint("port", &inside)
+                            .Uint("host_port", &host)
+                            .String("address", &address)
+                            .Done(oci::ObjectReader::Unknown::kIgnore);
+    if (read)
+      Note("port " + std::to_string(inside) + " is reached at " + Printable(address) + " port " +
+           std::to_string(host));
+  }
+}
+
 }  // namespace
 
 Result<Json> CreateSandbox(Context& context, const Json& body) {
@@ -62,6 +78,7 @@ Result<Json> CreateSandbox(Context& context, const Json& body) {
     return Error{.code = Code::kUnavailable,
                  .what = "the daemon went away before the sandbox was made"};
   made.erase("event");
+  if (made.contains("ports")) NotePorts(made["ports"]);
   return made;
 }
 

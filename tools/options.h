@@ -21,7 +21,8 @@ struct Options {
   std::string memory, cpus, pids, disk, open_files, idle, lifetime;
   bool writable = false;
   bool relax_proc_full = false, relax_new_privileges = false;
-  std::string relax_seccomp;  // a file with a profile in OCI's JSON
+  std::vector<std::string> publish;  // [[ADDRESS:][HOST]:]PORT
+  std::string relax_seccomp;         // a file with a profile in OCI's JSON
   // a sandbox's network
   std::string network;
   std::vector<std::string> allow, join, net_limits;
@@ -53,6 +54,9 @@ struct Options {
   bool password_stdin = false, plain_http = false;
   std::string shell;
   std::string kind;  // of the audit log
+  // a port
+  std::string port, label;
+  bool print_only = false;
 };
 
 using Field =
@@ -80,6 +84,8 @@ enum OptionGroup : unsigned {
   kLoad = 1u << 17,
   kNetwork = 1u << 18,  // what a sandbox may reach
   kNetPreset = 1u << 19,
+  kPort = 1u << 20,
+  kOpen = 1u << 21,
 };
 
 struct OptionRow {
@@ -104,7 +110,9 @@ enum class Names {
   kProcesses,  // of the sandbox that the positional before it names
   kPlaces,     // SANDBOX:/path
   kNetworks,
-  kPresets,  // that can be found on this host
+  kPresets,    // that can be found on this host
+  kForwarded,  // ports of the sandbox before it, that are forwarded
+  kListening,  // that somebody listens on
 };
 
 struct Positional {

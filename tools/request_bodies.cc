@@ -161,6 +161,36 @@ Status AddNetLimit(const std::string& pair, Json* network) {
                                         .hint = "write rate=1MiB, total=1GiB or connections=100"});
 }
 
+Result<uint64_t> PortValue(std::string_view text) {
+  auto port = ParseUint(text, UINT16_MAX);
+  if (port && *port > 0) return port;
+  return Error{.what = "\"" + std::string(text) + "\" is not a port",
+               .hint = "write 3000, 8080:3000 or 127.0.0.1:8080:3000"};
+}
+
+// Without the part behind the last colon, which is returned.
+std::string_view TakeLast(std::string_view* text) {
+  const size_t colon = text->rfind(':');
+  const std::string_view last = text->substr(colon == std::string_view::npos ? 0 : colon + 1);
+  *text = text->substr(0, colon == std::string_view::npos ? 0 : colon);
+  return last;
+}
+
+Result<Json> PortFields(std::string_view text) {
+  ASSIGN_OR_RETURN(const uint64_t port, PortValue(TakeLast(&text)));
+  Json json = {{"port", port}};
+  if (text.empty()) return json;
+  const bool has_address = text.find(':') != std::string_view::npos;
+  if (const std::string_view host = TakeLast(&text); !host.empty()) {
+    ASSIGN_OR_RETURN(json["host_port"], PortValue(host));
+  } else if (!has_address) {
+    return PortValue("").error();
+  }
+  if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
+  if (has_address) json["address"] = text;
+  return json;
+}
+
 }  // namespace
 
 Result<Json> PlanNetwork(const Options& options) {
@@ -181,11 +211,20 @@ Result<Json> PlanNetwork(const Options& options) {
   return network;
 }
 
+Result<Json> PlanPort(const char* flag, const std::string& text) {
+  Result<Json> json = PortFields(text);
+  return json ? std::move(json) : BadOption(flag, json.error());
+}
+
 Result<Json> PlanCreateBody(const Options& options) {
   Json body = Json::object();
   RETURN_IF_ERROR(AddValues(kCreateValues, options, &body));
   RETURN_IF_ERROR(AddPairs("--label", options.labels, "labels", &body));
   RETURN_IF_ERROR(AddPairs("--env", options.env, "env", &body));
+  for (const std::string& port : options.publish) {
+    ASSIGN_OR_RETURN(Json item, PlanPort("--publish", port));
+    body["ports"].push_back(std::move(item));
+  }
   if (options.writable) body["rootfs"]["readonly"] = false;
   RETURN_IF_ERROR(AddRelaxations(options, &body));
   ASSIGN_OR_RETURN(Json network, PlanNetwork(options));

@@ -18,6 +18,9 @@ Result<oci::Json> PlanCreateBody(const Options& options);
 // What --network, --allow, --join and --net-limit say, as the API's "network"; null when none was
 // given. Rules make it an allowlist.
 Result<oci::Json> PlanNetwork(const Options& options);
+// "3000", "8080:3000", "127.0.0.1:8080:3000", "[::1]::3000" as an item of "ports"; `flag` is what
+// errors name.
+Result<oci::Json> PlanPort(const char* flag, const std::string& text);
 
 // POST .../exec; without a command it is the image's. `stdin_bytes` go as text when they are UTF-8,
 // else as base64. With kOwnSandbox (run) environment, directory and user belong to the sandbox and

@@ -61,8 +61,7 @@ TEST(Devcontainer, SizeAndDepthAreBounded) {
 TEST(Devcontainer, RefusalsNameTheProperty) {
   for (const char* name :
        {"build", "dockerFile", "context", "dockerComposeFile", "service", "runServices", "features",
-        "overrideFeatureInstallOrder", "forwardPorts", "appPort", "portsAttributes",
-        "otherPortsAttributes", "workspaceMount", "initializeCommand", "postAttachCommand",
+        "overrideFeatureInstallOrder", "workspaceMount", "initializeCommand", "postAttachCommand",
         "secrets", "capAdd", "runArgs"}) {
     const Error error = Wrong("\"" + std::string(name) + R"(":["something"])");
     EXPECT_EQ(error.code, Code::kUnsupported) << name;
