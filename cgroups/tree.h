@@ -22,6 +22,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "cgroups/layout.h"
+#include "cgroups/pressure.h"
 #include "cgroups/stats.h"
 #include "cgroups/usage.h"
 #include "oci/runtime_spec.h"
@@ -89,6 +90,8 @@ class SandboxGroup {
   Events ReadEvents() const;
   // The same in short, for numbers shown inside. Zeros where nothing can be read.
   Usage ReadUsage() const;
+  // Of work/; nothing where the kernel does not tell.
+  Pressures ReadPressure() const;
   Status Freeze() const;  // agent and all
   Status Thaw() const;
   Result<bool> Frozen() const;

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include "daemon/limits.h"
+#include "daemon/watching.h"
 
 namespace hutch::daemon {
 namespace {
@@ -67,6 +68,8 @@ AuditEntry BeginExecAudit(Api& api, const SandboxEntry& sandbox, const Request& 
 
 void EndExecAudit(Api& api, AuditEntry entry, const Result<ExecResult>& result) {
   entry.time = std::chrono::system_clock::now();
+  const Result<SandboxEntry*> sandbox = api.sandboxes.Find(entry.sandbox);
+  api.watching.CommandEnded(sandbox.has_value() ? *sandbox : nullptr, result);
   if (!result.has_value()) {
     entry.outcome = CodeName(result.error().code);
     return api.audit.Record(std::move(entry));
@@ -90,6 +93,7 @@ void EndExecAudit(Api& api, AuditEntry entry, const Result<ExecResult>& result) 
 
 void AuditProcess(Api& api, const Peer& caller, const SandboxEntry& sandbox,
                   const BackgroundProcess& process) {
+  api.watching.ProcessStarted(sandbox, process);
   api.audit.Record({.kind = AuditKind::kProcessStarted,
                     .sandbox = sandbox.facts.id,
                     .name = sandbox.facts.fields.name,
@@ -101,6 +105,7 @@ void AuditProcess(Api& api, const Peer& caller, const SandboxEntry& sandbox,
 
 void AuditImage(Api& api, const Peer& caller, AuditKind kind, const std::string& subject,
                 const Status& outcome) {
+  api.watching.ImageChanged(kind, subject, outcome);
   api.audit.Record({.kind = kind,
                     .caller = caller,
                     .outcome = outcome.has_value() ? "ok" : CodeName(outcome.error().code),

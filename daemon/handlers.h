@@ -15,6 +15,10 @@ void HandleGetNetwork(Api& api, Request request, Responder responder);
 void HandleHeartbeat(Api& api, Request request, Responder responder);
 void HandleExec(Api& api, Request request, Responder responder);
 
+void HandleEvents(Api& api, Request request, Responder responder);
+void HandleMetrics(Api& api, Request request, Responder responder);
+void HandleStats(Api& api, Request request, Responder responder);
+
 void HandleStartProcess(Api& api, Request request, Responder responder);
 void HandleListProcesses(Api& api, Request request, Responder responder);
 void HandleGetProcess(Api& api, Request request, Responder responder);

@@ -20,6 +20,8 @@ class Info {
   // Borrows everything but the features.
   Info(const Config& config, const cgroups::Tree& tree, const runtime::Runtime& runtime,
        const Sandboxes& sandboxes, std::vector<std::string> features);
+  runtime::Runtime::PoolState pool_state() const { return runtime_.pool_state(); }
+  WallTime started_at() const { return started_at_; }
   oci::Json ToJson() const;  // without "catalog": the operator's directory is read for that
 
  private:

@@ -95,6 +95,15 @@ inline constexpr size_t kMaxAnswerHeadBytes = 64 * 1024;  // of an answer from i
 inline constexpr size_t kMaxAnswerFields = 256;
 inline constexpr Milliseconds kConnectInsideTime{10'000};
 
+// Watching.
+inline constexpr size_t kMaxKeptEvents = 4096;        // of the rare kinds; and of the frequent ones
+inline constexpr size_t kMaxEventDetailBytes = 2048;  // of one event
+inline constexpr size_t kMaxEventFollowers = 64;      // at once
+inline constexpr size_t kMaxEventPage = 1000;         // events of one answer
+inline constexpr size_t kEventsPerTurn = 256;         // told before others get their turn
+inline constexpr Milliseconds kStatsInterval{1'000};  // between events of a stream
+inline constexpr Milliseconds kMinStatsWindow{500};   // that a CPU share is of, after the first
+
 // Templates.
 inline constexpr size_t kMaxDevcontainerBytes = 128 * 1024;  // of a devcontainer.json
 inline constexpr size_t kMaxDevcontainerDepth = 32;

@@ -67,6 +67,7 @@ Responder::~Responder() {
 
 void Responder::Send(Reply reply) {
   CHECK(sink_ != nullptr);
+  Count(reply.status);
   const std::shared_ptr<ReplySink> sink = std::exchange(sink_, nullptr);
   sink->SendReply(std::move(reply));
 }
@@ -80,6 +81,7 @@ void Responder::ReceiveBody(UniqueFd pipe, StreamDone done) {
 }
 
 void Responder::SendStream(StreamHead head, UniqueFd pipe, StreamDone done) {
+  Count(head.status);
   const std::shared_ptr<ReplySink> sink = std::exchange(sink_, nullptr);
   sink->SendStream(std::move(head), std::move(pipe), std::move(done));
 }
@@ -90,7 +92,10 @@ Result<TakenConnection> Responder::TakeOver() {
   return taken;
 }
 
-void Responder::StartEvents() { sink_->StartEvents(); }
+void Responder::StartEvents() {
+  Count(200);
+  sink_->StartEvents();
+}
 void Responder::Event(std::string_view name, std::string json_object, std::string_view id) {
   if (sink_ != nullptr) sink_->SendEvent(name, std::move(json_object), id);
 }
@@ -101,7 +106,9 @@ void Responder::End() {
 }
 
 Status Responder::StartWebSocket(WebSocketHandler handler) {
-  return sink_->StartWebSocket(std::move(handler));
+  Status started = sink_->StartWebSocket(std::move(handler));
+  if (started.has_value()) Count(101);
+  return started;
 }
 
 void Responder::Message(bool binary, std::string data) {

@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "daemon/status_counts.h"
 #include "oci/json.h"
 
 namespace hutch::daemon {
@@ -129,6 +130,8 @@ class Responder {
   Responder& operator=(Responder&&) = delete;
   ~Responder();
 
+  // From now on the status of the answer is counted there; borrowed.
+  void CountIn(StatusCounts& counts) { counts_ = &counts; }
   void Send(Reply reply);
   void Send(const Error& error) { Send(ErrorReply(error)); }
   // Called at most once, when the client is gone before it was answered, or while it gets events;
@@ -176,7 +179,11 @@ class Responder {
   void CloseWebSocket(uint16_t code, std::string reason);
 
  private:
+  void Count(int status) {
+    if (StatusCounts* counts = std::exchange(counts_, nullptr)) counts->Add(status);
+  }
   std::shared_ptr<ReplySink> sink_;
+  StatusCounts* counts_ = nullptr;  // once
 };
 
 }  // namespace hutch::daemon

@@ -34,7 +34,7 @@ class Heartbeat {
   void Start() {
     timer_.Start(loop_, kHeartbeat, [this] {
       Start();  // first: nothing is touched once the client was told, or was found gone
-      responder_.Event("heartbeat", "{}");
+      if (!responder_.Congested()) responder_.Event("heartbeat", "{}");
     });
   }
   void Stop() { timer_.Cancel(); }

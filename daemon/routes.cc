@@ -6,6 +6,7 @@
 #include "daemon/handlers.h"
 #include "daemon/http_parser.h"
 #include "daemon/limits.h"
+#include "daemon/watching.h"
 
 namespace hutch::daemon {
 namespace {
@@ -76,6 +77,9 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/audit", Body::kNone, "sandbox,kind,since,until,limit,cursor", HandleAudit},
     {"GET", "/v1/sandboxes/{id}/audit", Body::kNone, "kind,since,until,limit,cursor",
      HandleSandboxAudit},
+    {"GET", "/v1/events", Body::kNone, "cursor,since,kind,sandbox,label,follow", HandleEvents},
+    {"GET", "/v1/metrics", Body::kNone, "", HandleMetrics},
+    {"GET", "/v1/sandboxes/{id}/stats", Body::kNone, "stream", HandleStats},
     {"GET", "/v1/health", Body::kNone, "", HandleHealth},
     {"GET", "/v1/info", Body::kNone, "", HandleInfo},
     {"GET", "/v1/openapi.json", Body::kNone, "", HandleOpenApi},
@@ -167,6 +171,7 @@ Body BodyOf(const Request& request) {
 }
 
 void Dispatch(Api& api, Request request, Responder responder) {
+  std::vector<StatusCounts>& counts = api.watching.metrics().requests;
   std::vector<std::string> methods;  // that the path knows
   for (const Route& route : kRoutes) {
     std::vector<std::string> parameters;
@@ -175,12 +180,14 @@ void Dispatch(Api& api, Request request, Responder responder) {
       methods.emplace_back(route.method);
       continue;
     }
+    responder.CountIn(counts[static_cast<size_t>(&route - kRoutes)]);
     request.parameters = std::move(parameters);
     Status status = CheckQuery(route, request);
     if (status.has_value()) status = ParseBody(route, &request);
     if (!status.has_value()) return responder.Send(status.error());
     return route.handler(api, std::move(request), std::move(responder));
   }
+  responder.CountIn(counts.back());
   responder.Send(UnknownCall(request, methods));
 }
 

@@ -18,6 +18,7 @@ class FilesProgram;
 class ImageArchives;
 class ImageKeeping;
 class Info;
+class Watching;
 class Workspaces;
 
 // What handlers work on; all borrowed.
@@ -34,6 +35,7 @@ struct Api {
   ImageKeeping& image_keeping;
   ImageArchives& image_archives;
   Workspaces& workspaces;
+  Watching& watching;
 };
 
 struct Route {

@@ -6,13 +6,15 @@
 #include "daemon/limits.h"
 #include "daemon/network_request.h"
 #include "daemon/sandboxes.h"
+#include "daemon/watching.h"
 
 namespace hutch::daemon {
 
 void Sandboxes::MakeCommands(SandboxEntry& entry) {
   entry.commands = std::make_unique<Commands>(parts_.loop, *entry.sandbox, parts_.mode, &pace_);
-  if (parts_.audit == nullptr) return;
   entry.commands->OnBackgroundEnd([this, &entry](const BackgroundProcess& process) {
+    if (parts_.watching != nullptr) parts_.watching->ProcessEnded(entry, process);
+    if (parts_.audit == nullptr) return;
     oci::Json detail = {{"process_id", "p" + std::to_string(process.facts().number)}};
     AddEnd(*process.facts().end, &detail);
     parts_.audit->Record({.kind = AuditKind::kProcessExited,
@@ -62,6 +64,7 @@ void Sandboxes::End(SandboxEntry& entry, StopCause cause) {
                           .name = entry.facts.fields.name,
                           .caller = entry.ended_by,
                           .detail = {{"cause", StopCauseName(cause)}}});
+  if (parts_.watching != nullptr) parts_.watching->SandboxEnds(entry);
   const bool expected = cause == StopCause::kDeleted || entry.commands == nullptr;
   Log(expected ? LogLevel::kDebug : LogLevel::kInfo, "sandbox ends",
       {{"sandbox", entry.facts.id}, {"cause", StopCauseName(cause)}});
@@ -249,6 +252,7 @@ void Sandboxes::TakeUp(runtime::Recovered recovered) {
   ScheduleNumbers();
   IgnoreError(TrackFiles(placed), "commands then do not tell which files they changed");
   StartTimers(placed);
+  if (parts_.watching != nullptr) parts_.watching->SandboxTakenUp(placed);
   Log(LogLevel::kInfo, "sandbox taken up", {{"sandbox", id}});
 }
 

@@ -7,6 +7,7 @@
 #include "daemon/devcontainer.h"
 #include "daemon/limits.h"
 #include "daemon/network_request.h"
+#include "daemon/watching.h"
 
 namespace hutch::daemon {
 namespace {
@@ -244,6 +245,7 @@ Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Cr
     Track(placed);
     StartNetwork(placed);
   }
+  if (parts_.watching != nullptr) parts_.watching->SandboxBegun(placed);
   return id;
 }
 
@@ -363,6 +365,7 @@ void Sandboxes::BecomeReady(SandboxEntry& entry) {
   OpenNumbers(entry);
   IgnoreError(TrackFiles(entry), "commands then do not tell which files they changed");
   StartTimers(entry);
+  if (parts_.watching != nullptr) parts_.watching->SandboxRuns(entry);
   Log(LogLevel::kDebug, "sandbox made",
       {{"sandbox", entry.facts.id}, {"image", entry.facts.image_reference}});
   const Created created = std::exchange(entry.created, nullptr);

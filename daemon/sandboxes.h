@@ -23,11 +23,14 @@
 #include "daemon/message.h"
 #include "daemon/sandbox_networks.h"
 #include "daemon/sandbox_record.h"
+#include "daemon/sandbox_stats.h"
 #include "daemon/user_layers.h"
 #include "rootfs/store.h"
 #include "runtime/runtime.h"
 
 namespace hutch::daemon {
+
+class Watching;
 
 struct SandboxEntry {
   SandboxFacts facts;
@@ -37,6 +40,8 @@ struct SandboxEntry {
   std::unique_ptr<Commands> commands;        // from kReady on
   std::unique_ptr<LiveProc> live_proc;       // as commands; borrows the sandbox's descriptor
   std::vector<ReservedPort> reserved_ports;  // until kReady
+
+  CpuWindow cpu_window;
 
   // Both are needed before anybody hears of it.
   bool agent_ready = false;
@@ -73,6 +78,7 @@ class Sandboxes {
     Forwards* forwards = nullptr;         // without it nothing inside is reached
     Worker* walker = nullptr;             // for large looks at files; without it none are tracked
     SandboxNetworks* networks = nullptr;  // without it none but closed ones are made
+    Watching* watching = nullptr;         // without it nobody is told
   };
   using Created = std::function<void(Result<SandboxEntry*>)>;
   using Removed = std::function<void(const Status&)>;

@@ -22,6 +22,7 @@
 #include "daemon/listener.h"
 #include "daemon/routes.h"
 #include "daemon/sandboxes.h"
+#include "daemon/watching.h"
 #include "daemon/worker.h"
 #include "daemon/workspaces.h"
 
@@ -110,12 +111,25 @@ Result<std::unique_ptr<runtime::Runtime>> StartRuntime(const Config& config,
 // begun; then commands are killed and answered.
 class Stopper {
  public:
-  Stopper(Loop& loop, HttpServer& server, Sandboxes& sandboxes, const Config& config)
+  Stopper(Loop& loop, HttpServer& server, Sandboxes& sandboxes, Watching& watching,
+          const Config& config)
       : loop_(loop),
         server_(server),
         sandboxes_(sandboxes),
+        watching_(watching),
         patience_(std::chrono::seconds(config.shutdown_seconds)) {}
 
+  // `signals` is a signalfd(2), borrowed.
+  void Follow(int signals) {
+    watch_ = loop_.Add(signals, [this, signals](Ready) {
+      struct signalfd_siginfo received {};
+      if (::read(signals, &received, sizeof received) > 0) OnSignal();
+      watch_.Arm(Ready::kReadable);
+    });
+    watch_.Arm(Ready::kReadable);
+  }
+
+ private:
   void OnSignal() {
     if (stopping_) return loop_.Stop();  // asked twice
     stopping_ = true;
@@ -123,11 +137,11 @@ class Stopper {
         {{"requests_under_way", std::to_string(server_.requests_under_way())}});
     IgnoreError(NotifySystemd("STOPPING=1"), "systemd sees the exit anyway");
     server_.StopAccepting();
+    watching_.DaemonStops();
     deadline_ = Loop::Now() + patience_;
     Poll();
   }
 
- private:
   void Poll() {
     if (server_.requests_under_way() == 0 && sandboxes_.ending() == 0) return loop_.Stop();
     if (Loop::Now() >= deadline_ && killed_) return loop_.Stop();
@@ -142,10 +156,12 @@ class Stopper {
   Loop& loop_;
   HttpServer& server_;
   Sandboxes& sandboxes_;
+  Watching& watching_;
   Milliseconds patience_;
   SteadyTime deadline_;
   bool stopping_ = false, killed_ = false;
   Timer timer_;
+  Watch watch_;
 };
 
 uint64_t HostMemoryBytes() {
@@ -230,11 +246,13 @@ struct NetworkMakers {
                   .worker = worker,
                   .workspaces = workspaces,
                   .egress_program = egress_program,
-                  .audit = &audit}) {}
+                  .audit = &audit}),
+        forwards(loop) {}
 
   Worker worker;  // one thread: a queue, and a library that wants that
   Workspaces workspaces;
   SandboxNetworks networks;
+  Forwards forwards;
 };
 
 struct ImageMakers {
@@ -267,6 +285,7 @@ Status RunServer(const Config& config) {
   ASSIGN_OR_RETURN(
       const cgroups::Tree tree,
       cgroups::Tree::Open(layout, cgroups::TreeConfig{.parent = config.cgroup_parent}));
+  Watching watching;
   Loop loop;  // outlives all that has watches and timers
   ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Runtime> runtime, StartRuntime(config, tree));
   ASSIGN_OR_RETURN(const UniqueFd signals,
@@ -281,8 +300,9 @@ Status RunServer(const Config& config) {
   ASSIGN_OR_RETURN(const std::string egress_program, FindProgram("hutch-egress"));
   NetworkMakers makers(loop, config, audit, egress_program);
   parts.networks = &makers.networks;
-  Forwards forwards(loop);
-  parts.forwards = &forwards;
+  parts.forwards = &makers.forwards;
+  parts.watching = &watching;
+  watching.DaemonStarted();
   Sandboxes sandboxes(parts);
   RETURN_IF_ERROR(sandboxes.Recover());
   ImageMakers image_makers(loop, config, worker, *store, sandboxes);
@@ -299,7 +319,8 @@ Status RunServer(const Config& config) {
           .worker = walker,
           .image_keeping = image_makers.keeping,
           .image_archives = image_makers.archives,
-          .workspaces = makers.workspaces};
+          .workspaces = makers.workspaces,
+          .watching = watching};
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config));
   HttpServer server(
       loop, std::move(socket.fd), MakeOptions(config),
@@ -307,14 +328,12 @@ Status RunServer(const Config& config) {
         Dispatch(api, std::move(request), std::move(responder));
       },
       BodyOf);
-  Stopper stopper(loop, server, sandboxes, config);
-  sandboxes.SetBusyCheck([&server] { return server.requests_under_way() > 0; });
-  Watch signal_watch = loop.Add(signals.get(), [&](Ready) {
-    struct signalfd_siginfo received {};
-    if (::read(signals.get(), &received, sizeof received) > 0) stopper.OnSignal();
-    signal_watch.Arm(Ready::kReadable);
+  Stopper stopper(loop, server, sandboxes, watching, config);
+  watching.SetConnections([&server] {
+    return Watching::Connections{server.connections(), server.requests_under_way()};
   });
-  signal_watch.Arm(Ready::kReadable);
+  sandboxes.SetBusyCheck([&server] { return server.requests_under_way() > 0; });
+  stopper.Follow(signals.get());
   sandboxes.Start();
   server.Start();
   Announce(config, tree, audit, sandboxes);

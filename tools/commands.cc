@@ -26,6 +26,7 @@ constexpr Positional kIdAndProcess[] = {
 };
 constexpr Positional kOptionalId[] = {{"ID", &Options::id, Names::kSandboxes, false}};
 constexpr Positional kIds[] = {{"ID", &Options::ids, Names::kSandboxes, true}};
+constexpr Positional kOptionalIds[] = {{"ID", &Options::ids, Names::kSandboxes, false}};
 constexpr Positional kPath[] = {{"PATH", &Options::path, Names::kFiles, true}};
 constexpr Positional kPullReference[] = {{"REFERENCE", &Options::reference, Names::kNothing, true}};
 constexpr Positional kCatalogName[] = {{"NAME", &Options::name, Names::kCatalog, true}};
@@ -227,6 +228,11 @@ constexpr CommandRow kCommands[] = {
     {"secret", "List secrets", 0, {}, "hutch secret ls", nullptr, kSecretCommands},
     {"audit", "Show who did what to which sandbox, oldest first", kAudit, kOptionalId,
      "hutch audit box --since 1h --kind exec", RunAudit, {}},
+    {"events", "Follow what happens: sandboxes, processes, commands, images", kEvents, {},
+     "hutch events --since 1h --kind sandbox.stopped --kind sandbox.oom", RunEvents, {}},
+    {"stats", "Show what sandboxes use, every second on a terminal", kStats, kOptionalIds, "hutch stats box --no-stream", RunStats,
+     {}},
+    {"top", "Show the sandboxes that use most, every second; q quits", kTop, {}, "hutch top --sort memory", RunTop, {}},
     {"info", "Show the daemon's version, limits, pools and features", 0, {}, "hutch info --json", RunInfo, {}},
     {"doctor", "Check this host for all that hutch needs; works without the daemon", 0, {},
      "sudo hutch doctor", RunDoctor, {}},

@@ -88,6 +88,9 @@ Result<int> RunPortAdd(Context& context);  // command_ports.cc
 Result<int> RunPortList(Context& context);
 Result<int> RunPortRemove(Context& context);
 Result<int> RunOpen(Context& context);
+Result<int> RunEvents(Context& context);  // command_events.cc
+Result<int> RunStats(Context& context);   // command_stats.cc
+Result<int> RunTop(Context& context);
 Result<int> RunInfo(Context& context);
 Result<int> RunAudit(Context& context);       // command_info.cc
 Result<int> RunCompletion(Context& context);  // completion.cc

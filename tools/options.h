@@ -37,7 +37,7 @@ struct Options {
   // a process
   std::string process, signal;
   bool whole_tree = false, remove = false;
-  std::string since, tail, stream;  // since: of the audit log, too
+  std::string since, tail, stream;  // since: of the audit log and events, too
   bool follow = false;
   // files
   std::string source, destination;
@@ -57,6 +57,10 @@ struct Options {
   // a port
   std::string port, label;
   bool print_only = false;
+  // events, stats and top
+  std::vector<std::string> kinds, sandboxes;
+  std::string cursor, sort;
+  bool no_follow = false, no_stream = false;
 };
 
 using Field =
@@ -86,6 +90,9 @@ enum OptionGroup : unsigned {
   kNetPreset = 1u << 19,
   kPort = 1u << 20,
   kOpen = 1u << 21,
+  kEvents = 1u << 22,
+  kStats = 1u << 23,
+  kTop = 1u << 24,
 };
 
 struct OptionRow {

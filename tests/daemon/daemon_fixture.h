@@ -11,6 +11,7 @@
 #include "daemon/info.h"
 #include "daemon/routes.h"
 #include "daemon/sandboxes.h"
+#include "daemon/watching.h"
 #include "daemon/worker.h"
 #include "daemon/workspaces.h"
 #include "tests/base/temp_dir.h"
@@ -140,6 +141,7 @@ class DaemonTest : public testing::Test {
   FakeSandbox& Last() { return *runtime_.begun.back(); }
 
   TempDir directory_;
+  Watching watching_;
   Loop loop_;
   Config config_ = [this] {
     Config config;
@@ -159,7 +161,8 @@ class DaemonTest : public testing::Test {
                         .store = store_,
                         .mode = cgroups::Mode::kV2,
                         .host_memory_bytes = 8ull << 30,
-                        .host_cpus = 2}};
+                        .host_cpus = 2,
+                        .watching = &watching_}};
   Pulls::Run run_pull_;  // runs on a thread of pulls_
   Pulls pulls_{loop_, [this](const auto& request, const auto& progress, const auto& cancelled) {
                  return run_pull_(request, progress, cancelled);
@@ -194,7 +197,8 @@ class DaemonTest : public testing::Test {
            .worker = worker_,
            .image_keeping = image_keeping_,
            .image_archives = image_archives_,
-           .workspaces = workspaces_};
+           .workspaces = workspaces_,
+           .watching = watching_};
 };
 
 }  // namespace hutch::daemon

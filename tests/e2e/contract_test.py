@@ -40,7 +40,7 @@ class Contract(DaemonCase):
         self.assertIn(media, described["content"])
         if media == "text/event-stream":
             return payload.decode()
-        if media in ("application/octet-stream", "application/x-tar"):
+        if media in ("application/octet-stream", "application/x-tar") or media.startswith("text/plain"):
             return payload
         reply = json.loads(payload)
         self.assertEqual(list(schema.check(reply, described["content"][media]["schema"], self.document)), [])
@@ -62,6 +62,10 @@ class Contract(DaemonCase):
         self.check_networks()
         self.call("GET", "/v1/audit?limit=5")
         self.call("GET", path + "/audit")
+        self.call("GET", path + "/stats")
+        self.assertTrue(self.call("GET", "/v1/events?kind=sandbox.running")["events"])
+        self.assertIn("event: exec.finished", self.call("GET", "/v1/events?follow=false", headers={"Accept": "text/event-stream"}))
+        self.call("GET", "/v1/metrics")
         self.call("DELETE", path)
         self.assertEqual(self.call("GET", path)["state"], "stopped")
         self.call("GET", "/v1/sandboxes/nothing")

@@ -1,0 +1,152 @@
+#include "daemon/watching.h"
+
+#include <sys/wait.h>
+
+#include "daemon/audit.h"
+#include "daemon/limits.h"
+#include "daemon/routes.h"
+#include "daemon/sandboxes.h"
+
+namespace hutch::daemon {
+namespace {
+
+constexpr size_t kMaxToldBytes = 512;  // of a message or a subject
+
+// Cut, and text whatever it was.
+std::string Told(const std::string& text) { return text.substr(0, kMaxToldBytes); }
+
+oci::Json ErrorDetail(const Error& error) {
+  return {{"error", {{"code", CodeName(error.code)}, {"message", Told(error.what)}}}};
+}
+
+oci::Json EndDetail(const ProcessEnd& end, uint32_t process) {
+  const bool exited = !end.facts.sandbox_ended && WIFEXITED(end.facts.wait_status);
+  return {{"process_id", "p" + std::to_string(process)},
+          {"cause", CauseName(DecideCause(end.facts))},
+          {"exit_code", exited ? oci::Json(WEXITSTATUS(end.facts.wait_status)) : oci::Json()},
+          {"duration_ms", end.duration_ms}};
+}
+
+oci::Json SandboxDetail(const SandboxFacts& facts) {
+  oci::Json detail = {{"image", Told(facts.image_reference)}};
+  if (!facts.fields.owner.empty()) detail["owner"] = Told(facts.fields.owner);
+  if (!facts.fields.template_name.empty()) detail["template"] = facts.fields.template_name;
+  return detail;
+}
+
+}  // namespace
+
+Watching::Watching() { metrics_.requests.resize(Routes().size() + 1); }
+
+void Watching::Tell(EventKind kind, const SandboxEntry& entry, const oci::Json& detail) {
+  events_.Append({.kind = kind,
+                  .sandbox = entry.facts.id,
+                  .name = entry.facts.fields.name,
+                  .detail = EventDetail(detail),
+                  .labels = LabelHashes(entry.facts.fields.labels)});
+}
+
+void Watching::CountKill(const SandboxEntry& entry, const oci::Json& detail) {
+  ++metrics_.oom_kills;
+  Tell(EventKind::kSandboxOom, entry, detail);
+}
+
+void Watching::SandboxBegun(const SandboxEntry& entry) {
+  Tell(EventKind::kSandboxCreating, entry, SandboxDetail(entry.facts));
+}
+
+void Watching::SandboxRuns(const SandboxEntry& entry) {
+  const SandboxFacts& facts = entry.facts;
+  ++metrics_.creations["running"];
+  for (const auto& [step, ms] : facts.timings_ms) {
+    if (step == "total")
+      metrics_.create.Add(ms / 1000);
+    else
+      metrics_.create_phases[step].Add(ms / 1000);
+  }
+  oci::Json detail = SandboxDetail(facts);
+  detail["from_pool"] = facts.from_pool;
+  if (!facts.timings_ms.empty()) detail["duration_ms"] = facts.timings_ms.front().second;
+  Tell(EventKind::kSandboxRunning, entry, detail);
+}
+
+void Watching::SandboxTakenUp(const SandboxEntry& entry) {
+  ++metrics_.taken_up;
+  oci::Json detail = SandboxDetail(entry.facts);
+  detail["taken_up"] = true;
+  Tell(EventKind::kSandboxRunning, entry, detail);
+}
+
+void Watching::SandboxEnds(const SandboxEntry& entry) {
+  if (entry.commands == nullptr) {
+    ++metrics_.creations["failed"];
+    const Error abandoned{.code = Code::kUnavailable, .what = "nobody waits for it any more"};
+    return Tell(EventKind::kSandboxFailed, entry, ErrorDetail(entry.error.value_or(abandoned)));
+  }
+  const StopCause cause = entry.moments.stop_cause.value_or(StopCause::kAgentDied);
+  ++metrics_.ends[StopCauseName(cause)];
+  if (cause == StopCause::kOutOfMemory) CountKill(entry, oci::Json::object());
+  Tell(EventKind::kSandboxStopped, entry, {{"cause", StopCauseName(cause)}});
+}
+
+void Watching::CommandEnded(const SandboxEntry* entry, const Result<ExecResult>& result) {
+  if (!result.has_value()) {
+    ++metrics_.execs["failed"];
+    if (entry != nullptr) Tell(EventKind::kExecFinished, *entry, ErrorDetail(result.error()));
+    return;
+  }
+  const ProcessEnd& end = result->end;
+  ++metrics_.execs[CauseName(DecideCause(end.facts))];
+  metrics_.exec.Add(end.duration_ms / 1000);
+  if (entry == nullptr) return;
+  const oci::Json detail = EndDetail(end, result->process);
+  if (end.facts.oom_killed) CountKill(*entry, {{"process_id", detail["process_id"]}});
+  Tell(EventKind::kExecFinished, *entry, detail);
+}
+
+void Watching::ProcessStarted(const SandboxEntry& entry, const BackgroundProcess& process) {
+  ++metrics_.processes_started;
+  const ProcessFacts& facts = process.facts();
+  Tell(EventKind::kProcessStarted, entry,
+       {{"process_id", "p" + std::to_string(facts.number)},
+        {"command", facts.args.empty() ? "" : Told(facts.args.front())}});
+}
+
+void Watching::ProcessEnded(const SandboxEntry& entry, const BackgroundProcess& process) {
+  const ProcessEnd& end = *process.facts().end;
+  ++metrics_.processes_ended[CauseName(DecideCause(end.facts))];
+  const oci::Json detail = EndDetail(end, process.facts().number);
+  if (end.facts.oom_killed) CountKill(entry, {{"process_id", detail["process_id"]}});
+  Tell(EventKind::kProcessExited, entry, detail);
+}
+
+void Watching::ImageChanged(AuditKind kind, const std::string& subject, const Status& outcome) {
+  struct Row {
+    AuditKind kind;
+    EventKind event;
+    CountBy Metrics::*count;
+  };
+  constexpr Row kRows[] = {
+      {AuditKind::kImagePulled, EventKind::kImagePulled, &Metrics::pulls},
+      {AuditKind::kImageImported, EventKind::kImageImported, &Metrics::imports},
+      {AuditKind::kImageDeleted, EventKind::kImageDeleted, &Metrics::image_deletions},
+  };
+  for (const Row& row : kRows) {
+    if (row.kind != kind) continue;
+    ++(metrics_.*row.count)[outcome.has_value() ? "ok" : CodeName(outcome.error().code)];
+    if (outcome.has_value())
+      events_.Append({.kind = row.event, .detail = EventDetail({{"image", Told(subject)}})});
+  }
+}
+
+void Watching::DaemonStarted() {
+  events_.Append(
+      {.kind = EventKind::kDaemonStarted, .detail = EventDetail({{"version", HUTCH_VERSION}})});
+}
+
+void Watching::DaemonStops() {
+  events_.Append({.kind = EventKind::kDaemonStopping});
+  events_.Stop();
+}
+
+}  // namespace hutch::daemon
