@@ -11,7 +11,7 @@ void HandleListSandboxes(Api& api, Request request, Responder responder);
 void HandleGetSandbox(Api& api, Request request, Responder responder);
 void HandleDeleteSandbox(Api& api, Request request, Responder responder);
 void HandleChangeSandbox(Api& api, Request request, Responder responder);
-void HandleGetNetwork(Api& api, Request request, Responder responder);
+void HandleSandboxNetwork(Api& api, Request request, Responder responder);
 void HandleHeartbeat(Api& api, Request request, Responder responder);
 void HandleExec(Api& api, Request request, Responder responder);
 

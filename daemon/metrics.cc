@@ -111,7 +111,7 @@ void AddCounters(const Metrics& metrics, MetricsText* text) {
   text->Counter("hutch_oom_kills_total",
                 "Commands, processes and sandboxes in which the kernel killed for memory.",
                 static_cast<double>(metrics.oom_kills));
-  text->Counters("hutch_network_denials_total", "reason", "Network access that was refused.",
+  text->Counters("hutch_network_denials_total", "protocol", "Network access that was refused.",
                  metrics.denials);
   text->Counters("hutch_image_pulls_total", "outcome", "Images asked of registries.",
                  metrics.pulls);

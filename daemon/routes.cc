@@ -18,7 +18,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/sandboxes/{id}", Body::kNone, "", HandleGetSandbox},
     {"PATCH", "/v1/sandboxes/{id}", Body::kJson, "", HandleChangeSandbox},
     {"DELETE", "/v1/sandboxes/{id}", Body::kNone, "", HandleDeleteSandbox},
-    {"GET", "/v1/sandboxes/{id}/network", Body::kNone, "", HandleGetNetwork},
+    {"GET", "/v1/sandboxes/{id}/network", Body::kNone, "", HandleSandboxNetwork},
     {"POST", "/v1/sandboxes/{id}/heartbeat", Body::kNone, "", HandleHeartbeat},
     {"POST", "/v1/sandboxes/{id}/exec", Body::kJson, "", HandleExec},
     {"POST", "/v1/sandboxes/{id}/processes", Body::kJson, "", HandleStartProcess},

@@ -4,6 +4,7 @@
 #include "daemon/audit_records.h"
 #include "daemon/handlers.h"
 #include "daemon/network_request.h"
+#include "daemon/watching.h"
 
 namespace hutch::daemon {
 namespace {
@@ -43,11 +44,12 @@ void HandleChangeSandbox(Api& api, Request request, Responder responder) {
                              if (!changed.has_value()) return shared->Send(changed.error());
                              AuditChange(api, peer, **changed, policy, status);
                              if (!status.has_value()) return shared->Send(status.error());
+                             api.watching.NetworkChanged(**changed, network::PolicyJson(policy));
                              shared->Send(JsonReply(200, api.sandboxes.ToJson(**changed)));
                            });
 }
 
-void HandleGetNetwork(Api& api, Request request, Responder responder) {
+void HandleSandboxNetwork(Api& api, Request request, Responder responder) {
   const Result<SandboxEntry*> entry = api.sandboxes.Find(request.parameters[0]);
   if (!entry.has_value()) return responder.Send(entry.error());
   const auto shared = std::make_shared<Responder>(std::move(responder));

@@ -424,6 +424,7 @@ void SandboxNetworks::RecordDenial(Net& net, const network::Denial& denial) {
                           .outcome = "denied",
                           .detail = json});
   json["at"] = FormatRfc3339(std::chrono::system_clock::now());
+  if (on_denied_) on_denied_(net.id, json);
   net.denials.push_back(std::move(json));
   if (net.denials.size() > kMaxKeptDenials) net.denials.pop_front();
 }

@@ -57,6 +57,10 @@ class SandboxNetworks {
   // The sandbox is gone, or about to be: nothing of it is left afterwards. Nobody is told.
   void Forget(const std::string& id);
 
+  // Called with each denial, as GET .../network tells it.
+  using DenialListener = std::function<void(const std::string& id, const oci::Json& denial)>;
+  void OnDenied(DenialListener listener) { on_denied_ = std::move(listener); }
+
   // GET .../network: the policy in force, addresses, counters, the latest denials.
   void Describe(const std::string& id, const network::Policy& policy,
                 std::function<void(oci::Json)> told);
@@ -102,6 +106,7 @@ class SandboxNetworks {
   Watch egress_watch_;
   Timer egress_timer_;
   std::shared_ptr<OpenMode> open_;
+  DenialListener on_denied_;
 };
 
 }  // namespace hutch::daemon

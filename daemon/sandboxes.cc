@@ -57,6 +57,10 @@ void Sandboxes::Start() {
   spawner_watch_ = parts_.loop.Add(parts_.runtime.spawner_fd(), [this](Ready) { OnSpawner(); });
   spawner_watch_.Arm(Ready::kReadable);
   ScheduleRefill();
+  if (parts_.networks == nullptr || parts_.watching == nullptr) return;
+  parts_.networks->OnDenied([this](const std::string& id, const oci::Json& denial) {
+    if (const SandboxEntry* entry = Living(id)) parts_.watching->NetworkDenied(*entry, denial);
+  });
 }
 
 SandboxEntry* Sandboxes::Living(const std::string& id) {

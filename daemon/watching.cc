@@ -104,6 +104,15 @@ void Watching::CommandEnded(const SandboxEntry* entry, const Result<ExecResult>&
   Tell(EventKind::kExecFinished, *entry, detail);
 }
 
+void Watching::NetworkDenied(const SandboxEntry& entry, const oci::Json& denial) {
+  metrics_.denials[denial.value("protocol", "")] += denial.value("times", uint64_t{1});
+  Tell(EventKind::kNetworkDenied, entry, denial);
+}
+
+void Watching::NetworkChanged(const SandboxEntry& entry, const oci::Json& policy) {
+  Tell(EventKind::kNetworkChanged, entry, policy);
+}
+
 void Watching::ProcessStarted(const SandboxEntry& entry, const BackgroundProcess& process) {
   ++metrics_.processes_started;
   const ProcessFacts& facts = process.facts();

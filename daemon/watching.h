@@ -33,6 +33,9 @@ class Watching {
   void CommandEnded(const SandboxEntry* entry, const Result<ExecResult>& result);
   void ProcessStarted(const SandboxEntry& entry, const BackgroundProcess& process);
   void ProcessEnded(const SandboxEntry& entry, const BackgroundProcess& process);
+  // As GET .../network tells them.
+  void NetworkDenied(const SandboxEntry& entry, const oci::Json& denial);
+  void NetworkChanged(const SandboxEntry& entry, const oci::Json& policy);
   // Of the kinds kImagePulled, kImageImported, kImageDeleted; failures are only counted.
   void ImageChanged(AuditKind kind, const std::string& subject, const Status& outcome);
   void DaemonStarted();

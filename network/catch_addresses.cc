@@ -16,7 +16,7 @@ namespace {
 constexpr int kLoopback = 1;  // the index of lo in every network namespace
 
 struct OwnAddresses {
-  std::vector<std::string> v4, v6;
+  std::vector<NftElement> v4, v6;
 };
 
 Result<OwnAddresses> ListOwn() {
@@ -34,9 +34,9 @@ Result<OwnAddresses> ListOwn() {
                               if (info.ifa_index == kLoopback) return;
                               const NetlinkAttributes attributes(body.substr(sizeof info));
                               if (info.ifa_family == AF_INET)
-                                own.v4.emplace_back(attributes.Find(IFA_LOCAL));
+                                own.v4.push_back({std::string(attributes.Find(IFA_LOCAL))});
                               if (info.ifa_family == AF_INET6)
-                                own.v6.emplace_back(attributes.Find(IFA_ADDRESS));
+                                own.v6.push_back({std::string(attributes.Find(IFA_ADDRESS))});
                             }));
   return own;
 }

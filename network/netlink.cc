@@ -1,7 +1,5 @@
 #include "network/netlink.h"
 
-#include <linux/if_link.h>
-#include <linux/rtnetlink.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -139,24 +137,26 @@ std::string NetlinkRequest::Finish() {
   return bytes_;
 }
 
-std::string_view NetlinkAttributes::Find(uint16_t type) const {
+void NetlinkAttributes::ForEach(
+    const std::function<void(uint16_t type, std::string_view value)>& f) const {
   std::string_view rest = bytes_;
   while (rest.size() >= NLA_HDRLEN) {
     nlattr header;
     std::memcpy(&header, rest.data(), sizeof header);
     if (header.nla_len < NLA_HDRLEN || header.nla_len > rest.size()) break;
-    if ((header.nla_type & NLA_TYPE_MASK) == type)
-      return rest.substr(NLA_HDRLEN, header.nla_len - size_t{NLA_HDRLEN});
+    f(header.nla_type & NLA_TYPE_MASK,
+      rest.substr(NLA_HDRLEN, header.nla_len - size_t{NLA_HDRLEN}));
     rest.remove_prefix(std::min(rest.size(), Aligned(header.nla_len)));
   }
-  return {};
 }
 
-uint32_t NetlinkAttributes::FindU32(uint16_t type) const {
-  const std::string_view value = Find(type);
-  uint32_t number = 0;
-  if (value.size() == sizeof number) std::memcpy(&number, value.data(), sizeof number);
-  return number;
+std::string_view NetlinkAttributes::Find(uint16_t type) const {
+  std::string_view found;
+  bool first = true;
+  ForEach([&](uint16_t each, std::string_view value) {
+    if (each == type && std::exchange(first, false)) found = value;
+  });
+  return found;
 }
 
 uint64_t NetlinkAttributes::FindBe64(uint16_t type) const {
@@ -218,22 +218,6 @@ Status NetlinkSocket::Ask(NetlinkRequest request, const char* what, const Handle
   if (!outcome.acknowledged && !outcome.done)
     return Error{Code::kKernel, 0, "", std::string(what) + ": the kernel did not answer"};
   return OkStatus();
-}
-
-Result<int> FindLink(NetlinkSocket& route, const std::string& name) {
-  NetlinkRequest request;
-  request.Begin(RTM_GETLINK, NLM_F_ACK);
-  request.Header(ifinfomsg{});
-  request.Text(IFLA_IFNAME, name);
-  int index = 0;
-  RETURN_IF_ERROR(
-      route.Ask(std::move(request), "find a link", [&](const nlmsghdr& header, std::string_view p) {
-        ifinfomsg info;
-        if (header.nlmsg_type != RTM_NEWLINK || p.size() < sizeof info) return;
-        std::memcpy(&info, p.data(), sizeof info);
-        index = info.ifi_index;
-      }));
-  return index;
 }
 
 }  // namespace hutch::network

@@ -64,7 +64,7 @@ class NetlinkAttributes {
   explicit NetlinkAttributes(std::string_view bytes) : bytes_(bytes) {}
   // The value of the first of this type; empty when there is none.
   std::string_view Find(uint16_t type) const;
-  uint32_t FindU32(uint16_t type) const;
+  void ForEach(const std::function<void(uint16_t type, std::string_view value)>& f) const;
   uint64_t FindBe64(uint16_t type) const;
   std::string FindText(uint16_t type) const;
 
@@ -90,8 +90,5 @@ class NetlinkSocket {
   explicit NetlinkSocket(UniqueFd fd) : fd_(std::move(fd)) {}
   UniqueFd fd_;
 };
-
-// RTM_GETLINK by name, for one link: its index, or kNotFound.
-Result<int> FindLink(NetlinkSocket& route, const std::string& name);
 
 }  // namespace hutch::network

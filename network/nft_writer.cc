@@ -3,6 +3,7 @@
 #include <linux/netfilter/nfnetlink.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace hutch::network {
@@ -19,8 +20,37 @@ nfgenmsg Generic(uint8_t family, uint16_t resource) {
   return header;
 }
 
+// A quarter of a second, and never less than some segments as the kernel makes them: a packet that
+// is larger than the burst would never pass.
+uint32_t RateBurst(uint64_t bytes_per_second) {
+  return static_cast<uint32_t>(
+      std::clamp<uint64_t>(bytes_per_second / 4, 256 << 10, uint64_t{1} << 30));
+}
+
 uint16_t NftType(uint16_t message) {
   return static_cast<uint16_t>(NFNL_SUBSYS_NFTABLES << 8 | message);
+}
+
+NftCounter CounterOf(std::string_view data) {
+  const NetlinkAttributes attributes(data);
+  return {attributes.FindBe64(NFTA_COUNTER_PACKETS), attributes.FindBe64(NFTA_COUNTER_BYTES)};
+}
+
+NetlinkRequest GetElements(uint16_t flags, const std::string& table, const std::string& set) {
+  NetlinkRequest request;
+  request.Begin(NftType(NFT_MSG_GETSETELEM), flags);
+  request.Header(Generic(NFPROTO_INET, 0));
+  request.Text(NFTA_SET_ELEM_LIST_TABLE, table);
+  request.Text(NFTA_SET_ELEM_LIST_SET, set);
+  return request;
+}
+
+void ForEachElement(std::string_view payload,
+                    const std::function<void(const NetlinkAttributes&)>& f) {
+  if (payload.size() < sizeof(nfgenmsg)) return;
+  const NetlinkAttributes list(payload.substr(sizeof(nfgenmsg)));
+  NetlinkAttributes(list.Find(NFTA_SET_ELEM_LIST_ELEMENTS))
+      .ForEach([&f](uint16_t, std::string_view element) { f(NetlinkAttributes(element)); });
 }
 
 }  // namespace
@@ -71,19 +101,58 @@ void NftBatch::FlushSet(const std::string& name) {
   request_.Text(NFTA_SET_ELEM_LIST_SET, name);
 }
 
-void NftBatch::AddElements(const std::string& set, const std::vector<std::string>& keys) {
-  if (keys.empty()) return;
-  Message(NFT_MSG_NEWSETELEM, NLM_F_CREATE);
+void NftBatch::AddElements(const std::string& set, const std::vector<NftElement>& elements) {
+  PutElements(NFT_MSG_NEWSETELEM, set, elements);
+}
+
+void NftBatch::DeleteElements(const std::string& set, const std::vector<NftElement>& elements) {
+  PutElements(NFT_MSG_DELSETELEM, set, elements);
+}
+
+void NftBatch::PutElements(uint16_t message, const std::string& set,
+                           const std::vector<NftElement>& elements) {
+  if (elements.empty()) return;
+  const bool adding = message == NFT_MSG_NEWSETELEM;
+  Message(message, static_cast<uint16_t>(adding ? NLM_F_CREATE | NLM_F_EXCL : 0));
   request_.Text(NFTA_SET_ELEM_LIST_TABLE, table_);
   request_.Text(NFTA_SET_ELEM_LIST_SET, set);
   request_.Nest(NFTA_SET_ELEM_LIST_ELEMENTS);
-  for (const std::string& key : keys) {
+  for (const NftElement& element : elements) {
     request_.Nest(NFTA_LIST_ELEM);
     request_.Nest(NFTA_SET_ELEM_KEY);
-    request_.Bytes(NFTA_DATA_VALUE, key);
+    request_.Bytes(NFTA_DATA_VALUE, element.key);
     request_.EndNest();
+    if (!element.key_end.empty()) {
+      request_.Nest(NFTA_SET_ELEM_KEY_END);
+      request_.Bytes(NFTA_DATA_VALUE, element.key_end);
+      request_.EndNest();
+    }
+    if (adding && element.state != NftState::kNone) PutState(element);
     request_.EndNest();
   }
+  request_.EndNest();
+}
+
+void NftBatch::PutState(const NftElement& element) {
+  static constexpr const char* kNames[] = {"", "counter", "quota", "limit", "connlimit"};
+  request_.Nest(NFTA_SET_ELEM_EXPR);
+  request_.Text(NFTA_EXPR_NAME, kNames[static_cast<size_t>(element.state)]);
+  request_.Nest(NFTA_EXPR_DATA);
+  if (element.state == NftState::kQuota) {
+    request_.Be64(NFTA_QUOTA_BYTES, element.amount);
+    request_.Be64(NFTA_QUOTA_CONSUMED, element.consumed);
+    request_.Be32(NFTA_QUOTA_FLAGS, NFT_QUOTA_F_INV);
+  } else if (element.state == NftState::kRate) {
+    request_.Be64(NFTA_LIMIT_RATE, element.amount);
+    request_.Be64(NFTA_LIMIT_UNIT, 1);
+    request_.Be32(NFTA_LIMIT_BURST, RateBurst(element.amount));
+    request_.Be32(NFTA_LIMIT_TYPE, NFT_LIMIT_PKT_BYTES);
+    request_.Be32(NFTA_LIMIT_FLAGS, NFT_LIMIT_F_INV);
+  } else if (element.state == NftState::kConnections) {
+    request_.Be32(NFTA_CONNLIMIT_COUNT, static_cast<uint32_t>(element.amount));
+    request_.Be32(NFTA_CONNLIMIT_FLAGS, NFT_CONNLIMIT_F_INV);
+  }
+  request_.EndNest();
   request_.EndNest();
 }
 
@@ -231,28 +300,60 @@ NetlinkRequest NftBatch::Take() {
   return std::move(request_);
 }
 
-NetlinkRequest GetCounter(const std::string& table, const std::string& name) {
+Result<NftCounter> ReadCounter(NetlinkSocket& socket, const std::string& table,
+                               const std::string& name) {
   NetlinkRequest request;
   request.Begin(NftType(NFT_MSG_GETOBJ), NLM_F_ACK);
   request.Header(Generic(NFPROTO_INET, 0));
   request.Text(NFTA_OBJ_TABLE, table);
   request.Text(NFTA_OBJ_NAME, name);
   request.Be32(NFTA_OBJ_TYPE, NFT_OBJECT_COUNTER);
-  return request;
-}
-
-Result<NftCounter> ReadCounter(NetlinkSocket& socket, const std::string& table,
-                               const std::string& name) {
   NftCounter counter;
-  RETURN_IF_ERROR(socket.Ask(GetCounter(table, name), "read a counter",
+  RETURN_IF_ERROR(socket.Ask(std::move(request), "read a counter",
                              [&](const nlmsghdr&, std::string_view payload) {
                                if (payload.size() < sizeof(nfgenmsg)) return;
                                const NetlinkAttributes object(payload.substr(sizeof(nfgenmsg)));
-                               const NetlinkAttributes data(object.Find(NFTA_OBJ_DATA));
-                               counter.packets = data.FindBe64(NFTA_COUNTER_PACKETS);
-                               counter.bytes = data.FindBe64(NFTA_COUNTER_BYTES);
+                               counter = CounterOf(object.Find(NFTA_OBJ_DATA));
                              }));
   return counter;
+}
+
+Result<NftCounter> ReadElementCounter(NetlinkSocket& socket, const std::string& table,
+                                      const std::string& set, const std::string& key) {
+  NetlinkRequest request = GetElements(0, table, set);
+  request.Nest(NFTA_SET_ELEM_LIST_ELEMENTS);
+  request.Nest(NFTA_LIST_ELEM);
+  request.Nest(NFTA_SET_ELEM_KEY);
+  request.Bytes(NFTA_DATA_VALUE, key);
+  request.EndNest();
+  request.EndNest();
+  request.EndNest();
+  request.AcknowledgeLast();
+  NftCounter counter;
+  RETURN_IF_ERROR(socket.Ask(std::move(request), "read a counter",
+                             [&](const nlmsghdr&, std::string_view payload) {
+                               ForEachElement(payload, [&](const NetlinkAttributes& element) {
+                                 const NetlinkAttributes state(element.Find(NFTA_SET_ELEM_EXPR));
+                                 counter = CounterOf(state.Find(NFTA_EXPR_DATA));
+                               });
+                             }));
+  return counter;
+}
+
+Result<std::vector<NftElement>> ListElements(NetlinkSocket& socket, const std::string& table,
+                                             const std::string& set) {
+  std::vector<NftElement> elements;
+  RETURN_IF_ERROR(socket.Ask(GetElements(NLM_F_DUMP, table, set), "list a set",
+                             [&](const nlmsghdr&, std::string_view payload) {
+                               ForEachElement(payload, [&](const NetlinkAttributes& element) {
+                                 const NetlinkAttributes key(element.Find(NFTA_SET_ELEM_KEY)),
+                                     end(element.Find(NFTA_SET_ELEM_KEY_END));
+                                 elements.push_back(
+                                     {.key = std::string(key.Find(NFTA_DATA_VALUE)),
+                                      .key_end = std::string(end.Find(NFTA_DATA_VALUE))});
+                               });
+                             }));
+  return elements;
 }
 
 }  // namespace hutch::network

@@ -18,6 +18,23 @@ namespace hutch::network {
 // Types of keys as nft(8) numbers them; the kernel only keeps the number.
 inline constexpr uint32_t kNftIpv4Address = 7, kNftIpv6Address = 8;
 
+// What an element of a set counts or bounds for itself.
+enum class NftState {
+  kNone,
+  kCounter,
+  kQuota,        // the rule goes on once more than `amount` bytes have passed
+  kRate,         // … when more than `amount` bytes a second pass
+  kConnections,  // … when more than `amount` connections are tracked
+};
+struct NftElement {
+  std::string key;           // fields one after the other, each filled up to 4 bytes
+  std::string key_end = {};  // of an interval, inclusive
+  NftState state = NftState::kNone;
+  uint64_t amount = 0;
+  uint64_t consumed = 0;  // of a quota, already
+  bool operator==(const NftElement&) const = default;
+};
+
 // A transaction: all of it is applied, or nothing.
 class NftBatch {
  public:
@@ -30,7 +47,9 @@ class NftBatch {
   void AddCounter(const std::string& name);
   void AddSet(const std::string& name, uint32_t key_type, uint32_t key_size);
   void FlushSet(const std::string& name);
-  void AddElements(const std::string& set, const std::vector<std::string>& keys);
+  // kExists when there is one already; kNotFound when there is none.
+  void AddElements(const std::string& set, const std::vector<NftElement>& elements);
+  void DeleteElements(const std::string& set, const std::vector<NftElement>& elements);
   struct Hook {
     const char* type;  // "filter", "nat"
     uint32_t hook;     // NF_INET_…
@@ -54,6 +73,7 @@ class NftBatch {
   void RejectAdmin();  // ICMP or ICMPv6 "administratively prohibited"
   void NoTrack();
 
+  bool empty() const { return request_.messages() == 1; }
   // The finished messages.
   NetlinkRequest Take();
 
@@ -62,6 +82,9 @@ class NftBatch {
   void Message(uint16_t message, uint16_t flags, const char* needs = "");
 
  private:
+  void PutElements(uint16_t message, const std::string& set,
+                   const std::vector<NftElement>& elements);
+  void PutState(const NftElement& element);
   void BeginExpression(const char* name);
   void EndExpression();
 
@@ -70,13 +93,17 @@ class NftBatch {
   uint32_t sets_ = 0;
 };
 
-// A request for one object of a table, outside a transaction.
-NetlinkRequest GetCounter(const std::string& table, const std::string& name);
 struct NftCounter {
   uint64_t packets = 0, bytes = 0;
 };
-// kNotFound when there is none.
+// A named counter; kNotFound when there is none.
 Result<NftCounter> ReadCounter(NetlinkSocket& socket, const std::string& table,
                                const std::string& name);
+// That of an element; kNotFound.
+Result<NftCounter> ReadElementCounter(NetlinkSocket& socket, const std::string& table,
+                                      const std::string& set, const std::string& key);
+// Keys of a set; kNotFound.
+Result<std::vector<NftElement>> ListElements(NetlinkSocket& socket, const std::string& table,
+                                             const std::string& set);
 
 }  // namespace hutch::network

@@ -22,7 +22,7 @@ struct OpenConfig {
 };
 
 struct OpenLease {
-  Address v4, v6;
+  Address v4, v6;    // v6 is all zeroes where the host does not forward IPv6
   std::string link;  // name on the host
 };
 
@@ -39,11 +39,18 @@ class OpenNetwork {
   static Result<std::unique_ptr<OpenNetwork>> Start(const OpenConfig& config);
   virtual ~OpenNetwork() = default;  // leaves links and rules: sandboxes outlive hutchd
 
+  // Makes the pair of links for a namespace ahead of need: Attach then costs a sixth. It has no
+  // address, and nothing passes.
+  virtual Status Prepare(int netns) = 0;
   // `netns`: as in network/inside.h. `id` becomes part of no name longer than IFNAMSIZ. Rules of
   // the policy with a CIDR open private ranges to it. Undone completely on error.
   virtual Result<OpenLease> Attach(const std::string& id, int netns, const Policy& policy) = 0;
   virtual Status Change(const std::string& id, const Policy& policy) = 0;  // limits and CIDRs, live
-  virtual Status Detach(const std::string& id) = 0;  // also when the namespace is gone; idempotent
+  // Of a sandbox that ends, also when its namespace is gone; idempotent. The link stays shut until
+  // it goes with the namespace.
+  virtual Status Detach(const std::string& id) = 0;
+  // Of one that lives on, in another mode: takes addresses and routes in `netns` as well.
+  virtual Status Withdraw(const std::string& id, int netns) = 0;
   virtual Result<OpenCounters> Count(const std::string& id) = 0;
   // After a restart: takes up the leases of those in `living`, removes every link, element and rule
   // of ours that belongs to none. The ids whose link is gone are returned.
