@@ -7,6 +7,7 @@
 #include <linux/veth.h>
 #include <net/if.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -15,6 +16,8 @@
 
 namespace hutch::network {
 namespace {
+
+constexpr int kActiveTries = 100, kActivePauseUs = 200;
 
 ifinfomsg Header(const LinkEnd& end) {
   ifinfomsg header = {};
@@ -191,6 +194,24 @@ Result<int> FindLink(NetlinkSocket& route, const std::string& name) {
                               index = info.ifi_index;
                             }));
   return index;
+}
+
+void AwaitActive(NetlinkSocket& route, int index) {
+  for (int tries = 0; tries < kActiveTries; ++tries) {
+    NetlinkRequest request;
+    request.Begin(RTM_GETLINK, NLM_F_ACK);
+    ifinfomsg header = {};
+    header.ifi_index = index;
+    request.Header(header);
+    std::string queue;
+    const Status asked = route.Ask(
+        std::move(request), "look at a link", [&queue](const nlmsghdr&, std::string_view body) {
+          if (body.size() < sizeof(ifinfomsg)) return;
+          queue = NetlinkAttributes(body.substr(sizeof(ifinfomsg))).FindText(IFLA_QDISC);
+        });
+    if (!asked || queue != "noop") return;
+    ::usleep(kActivePauseUs);
+  }
 }
 
 Result<UniqueFd> NetnsOf(int target) {

@@ -55,6 +55,11 @@ Result<std::vector<Link>> ListLinks(NetlinkSocket& route);
 // kNotFound.
 Result<int> FindLink(NetlinkSocket& route, const std::string& name);
 
+// A link that was just given its other end drops what is sent until the kernel has looked at it
+// once more; newer kernels do that when they are asked. Waits for it, though not for ever: what is
+// lost then is a packet, which is sent again.
+void AwaitActive(NetlinkSocket& route, int index);
+
 // A descriptor of the namespace itself, for what takes no pidfd.
 Result<UniqueFd> NetnsOf(int target);
 

@@ -101,9 +101,12 @@ Result<Elements> LeaseNumber::PolicyElements(const Policy& policy, uint64_t cons
   for (const OpenedRange& range : ranges) {
     const bool v4 = IsV4(range.cidr);
     if (!v4 && !v6_) continue;
+    // nft(8) has intervals compared as numbers, and turns the link's index round for it.
+    std::string key = Key();
+    std::ranges::reverse(key);
     elements[v4 ? kOpenedV4Set : kOpenedV6Set].push_back(
-        {.key = Key() + WireBytes(FirstOf(range.cidr)) + PortField(range.ports.first),
-         .key_end = Key() + WireBytes(LastOf(range.cidr)) + PortField(range.ports.last)});
+        {.key = key + WireBytes(FirstOf(range.cidr)) + PortField(range.ports.first),
+         .key_end = key + WireBytes(LastOf(range.cidr)) + PortField(range.ports.last)});
   }
   return elements;
 }

@@ -158,7 +158,10 @@ Result<uint32_t> Network::PairIn(int netns) {
     ASSIGN_OR_RETURN(NetlinkSocket inner, NetlinkSocket::Open(NETLINK_ROUTE));
     NetlinkRequest request;
     SetLinkState(request, Numbered(number).peer_index(), LinkState::kUp);
-    return inner.Run(std::move(request), "bring up a sandbox's link");
+    RETURN_IF_ERROR(inner.Run(std::move(request), "bring up a sandbox's link"));
+    AwaitActive(inner, Numbered(number).peer_index());
+    AwaitActive(route_, Numbered(number).host_index());
+    return OkStatus();
   }();
   if (!up) {
     RemovePair(number);
@@ -370,8 +373,11 @@ Result<std::vector<std::string>> Network::Recover(const std::set<std::string>& l
   for (const char* set : kSets) {
     ASSIGN_OR_RETURN(const std::vector<NftElement> elements,
                      ListElements(filter_, kOpenTable, set));
-    for (const NftElement& element : elements)
-      by_link[element.key.substr(0, 4)][set].push_back(element);
+    for (const NftElement& element : elements) {
+      std::string key = element.key.substr(0, 4);
+      if (!element.key_end.empty()) std::ranges::reverse(key);  // see PolicyElements
+      by_link[key][set].push_back(element);
+    }
   }
   leases_.clear(), prepared_.clear(), used_.clear();
   NetlinkRequest group;

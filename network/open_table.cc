@@ -17,7 +17,8 @@ namespace {
 // Everything of ours is judged by its link, which nobody inside can choose; a link without elements
 // may do nothing. Chains are entered by goto, and the base chain's policy comes behind their end:
 // hence each ends in a verdict. Destinations are judged for every packet, not only the first, so
-// that a policy holds for connections that are older than it.
+// that a policy holds for connections that are older than it. TCP is refused by resets, for the
+// kernel sends one ICMP error a second to each address, after the first six.
 constexpr char kRules[] = R"(
 table inet hutch {
   set leases4 { type iface_index . ipv4_addr
@@ -140,7 +141,7 @@ table inet hutch {
   }
   chain refuse {
     iif @denied continue
-    meta l4proto tcp ct state established reject with tcp reset
+    meta l4proto tcp reject with tcp reset
     reject with icmpx admin-prohibited
   }
   chain discard {
@@ -150,6 +151,7 @@ table inet hutch {
   chain answer {
     meta l4proto { icmp, ipv6-icmp } accept
     tcp flags & rst == rst accept
+    meta l4proto tcp reject with tcp reset
     drop
   }
 }

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include "base/file.h"
+#include "network/links.h"
 
 namespace hutch::network {
 namespace {
@@ -18,20 +19,17 @@ void InternetTest::SetUp() {
   internet_ = *MakeNetns();
   ASSERT_TRUE(WriteExisting("/proc/sys/net/ipv4/ip_forward", "1"));
   ASSERT_TRUE(WriteExisting("/proc/sys/net/ipv6/conf/all/forwarding", "1"));
-  // The internet's namespace has no name: it is given as a descriptor of ours.
-  const std::string far =
-      "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(internet_.get());
+  auto route = NetlinkSocket::Open(NETLINK_ROUTE);
+  ASSERT_TRUE(route) << route.error().ToString();
+  NetlinkRequest request;
+  // Ends of equal index are linked only when the kernel finds the time.
+  AddVeth(request, {.name = "up0", .index = 10}, {.name = "eth0", .index = 20}, internet_.get());
+  ASSERT_TRUE(route->Run(std::move(request), "make the uplink"));
   ASSERT_EQ(Command(host_.get(),
                     "set -e\n"
-                    "mkdir -p /run/netns; touch /run/netns/hutch-test-$$\n"
-                    "mount --bind " +
-                        far +
-                        " /run/netns/hutch-test-$$\n"
-                        "trap 'umount /run/netns/hutch-test-$$; rm /run/netns/hutch-test-$$' EXIT\n"
-                        "ip link add up0 type veth peer name eth0 netns hutch-test-$$\n"
-                        "ip addr add 5.5.5.1/24 dev up0; ip -6 addr add 2a00::1/64 dev up0 nodad\n"
-                        "ip link set up0 up\n"
-                        "ip route add default via 5.5.5.2"),
+                    "ip addr add 5.5.5.1/24 dev up0; ip -6 addr add 2a00::1/64 dev up0 nodad\n"
+                    "ip link set up0 up\n"
+                    "ip route add default via 5.5.5.2"),
             0);
   ASSERT_EQ(Command(internet_.get(),
                     "set -e\n"
@@ -42,12 +40,17 @@ void InternetTest::SetUp() {
                     "for a in 2606::8 fd11::8; do ip -6 addr add $a/128 dev lo nodad; done"),
             0);
   ASSERT_EQ(Command(host_.get(), "ip -6 route add default via 2a00::2"), 0);
+  AwaitActive(*route, 10);
+  Inside(internet_.get(), [] {
+    auto far = NetlinkSocket::Open(NETLINK_ROUTE);
+    AwaitActive(*far, 20);
+  });
   for (const Address& at : {kPublicV4, kPrivateV4, kMetadataV4, kSharedV4, kPublicV6, kPrivateV6})
     Serve(internet_.get(), at);
 }
 
 OpenConfig InternetTest::config() const {
-  return {.pool_v4 = Range(V4(100, 96, 0, 0), 112), .pool_v6 = Range(V6(0xfdee, 0), 112)};
+  return {Range(V4(100, 96, 0, 0), 112), Range(V6(0xfdee, 0), 112), {}};
 }
 
 void InternetTest::Start() {
