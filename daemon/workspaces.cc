@@ -362,7 +362,8 @@ Workspaces::Hosts Workspaces::HostsFor(const std::string& id) const {
       const network::Member addresses = AddressesOf(network, member);
       for (const std::string& written : {member_id, member.name}) {
         const auto name = network::NormalHost(written);
-        if (!name.has_value() || name->find('.') != std::string::npos) continue;
+        if (!name.has_value() || *name == "localhost" || name->find('.') != std::string::npos)
+          continue;
         std::vector<Address>& list = hosts[*name];
         list.insert(list.end(), {addresses.v4, addresses.v6});
       }

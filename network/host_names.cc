@@ -20,7 +20,7 @@ Error Refused(std::string what, std::string hint = "") {
 }
 
 struct Freed {
-  void operator()(char* text) const { ::free(text); }  // idn2 allocates with malloc
+  void operator()(void* text) const { ::free(text); }  // idn2 allocates with malloc
 };
 using CText = std::unique_ptr<char, Freed>;
 
@@ -89,22 +89,21 @@ unsigned ScriptOf(char32_t c) {
   return 0;
 }
 
-// An A-label (RFC 5890) must stand for something, in one script: "pаypal" with a Cyrillic "а" must
-// not pass for what it looks like. Whole words of another script are what they are.
+// An A-label (RFC 5890) must stand for something, in one script: "paypal" with a Cyrillic "a" must
+// not pass for what it looks like. Whole words of another script are what they are. What is not the
+// only form of what it stands for (wide letters, say) is no A-label.
 Status CheckALabel(const std::string& label) {
-  char32_t* unicode = nullptr;
-  uint32_t* raw = nullptr;
-  if (::idn2_to_unicode_8z4z(label.c_str(), &raw, 0) != IDN2_OK)
+  uint32_t* decoded = nullptr;
+  if (::idn2_to_unicode_8z4z(label.c_str(), &decoded, 0) != IDN2_OK)
     return Refused("has a label that stands for nothing: " + label);
-  const std::unique_ptr<char, Freed> owned(reinterpret_cast<char*>(raw));
-  unicode = reinterpret_cast<char32_t*>(raw);
+  const std::unique_ptr<uint32_t, Freed> owned(decoded);
+  char* encoded = nullptr;
+  if (::idn2_to_ascii_4z(decoded, &encoded, IDN2_NONTRANSITIONAL) != IDN2_OK)
+    return Refused("has a label that stands for nothing: " + label);
+  const CText again(encoded);
+  if (label != encoded) return Refused("has a label that stands for nothing: " + label);
   unsigned scripts = 0;
-  bool any = false;
-  for (; *unicode != 0; ++unicode) {
-    scripts |= ScriptOf(*unicode);
-    any = any || *unicode >= 0x80;
-  }
-  if (!any) return Refused("has a label that stands for nothing: " + label);
+  for (const uint32_t* c = decoded; *c != 0; ++c) scripts |= ScriptOf(*c);
   if ((scripts & (scripts - 1)) != 0)
     return Refused("mixes letters of scripts that look alike in " + label);
   return OkStatus();

@@ -79,6 +79,10 @@ TEST(HostNames, RulesRefuseWhatCouldBeMisread) {
       {"www.xn--pypal-4ve.com", "scripts that look alike"},
       {"xn--99999999.example", "stands for nothing"},
       {"xn--.example", "hyphen"},
+      {"xn--paypal-.example", "hyphen"},
+      {"xn--papal-it33a.example", "stands for nothing"},  // a wide "y"
+      {"*.xn--p1ai", "lets in everybody"},
+      {"*.xn--55qx5d.cn", "lets in everybody"},
   };
   for (const auto& [text, reason] : kTable)
     EXPECT_NE(InRule(text).find(reason), std::string::npos) << text << ": " << InRule(text);

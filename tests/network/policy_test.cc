@@ -75,12 +75,33 @@ TEST(PolicyRules, PathsAreComparedAsTheyAreSent) {
   const Rule& rule = policy.allow.at(0);
   for (const char* target : {"/a/b", "/a/b?x=/../y", "/pub/", "/pub/x", "/pub/x/y.z", "/pub/%20"})
     EXPECT_TRUE(AllowsRequest(rule, "GET", target)) << target;
-  for (const char* target :
-       {"/a/b/",       "/a",         "/A/b",       "/pub",     "/public",
-        "/pub/../a",   "/pub/..",    "/pub/./x",   "/pub//x",  "/pub/%2e%2e/x",
-        "/pub/%2E./x", "/pub/x%2fy", "/pub/x%2Fy", "/pub/%5c", "/pub/\\..\\x",
-        "/pub/%252e",  "/pub/..;/x", "/pub/x#y",   "/pub/x y", "http://a.org/pub/x",
-        "*",           "",           "pub/x",      "//pub/x",  "/pub/%00"})
+  for (const char* target : {"/a/b/",
+                             "/a",
+                             "/A/b",
+                             "/pub",
+                             "/public",
+                             "/pub/../a",
+                             "/pub/..",
+                             "/pub/./x",
+                             "/pub//x",
+                             "/pub/%2e%2e/x",
+                             "/pub/%2E./x",
+                             "/pub/x%2fy",
+                             "/pub/x%2Fy",
+                             "/pub/%5c",
+                             "/pub/\\..\\x",
+                             "/pub/%252e",
+                             "/pub/..;/x",
+                             "/pub/x#y",
+                             "/pub/x y",
+                             "http://a.org/pub/x",
+                             "*",
+                             "",
+                             "pub/x",
+                             "//pub/x",
+                             "/pub/%00",
+                             "/pub/%c0%ae%C0%AE/x",
+                             "/pub/%u002e"})
     EXPECT_FALSE(AllowsRequest(rule, "GET", target)) << target;
 }
 
