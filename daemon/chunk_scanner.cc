@@ -66,7 +66,7 @@ Status ChunkScanner::Step(char c) {
     case Stage::kSizeEnd:
       if (!line_feed) return Malformed("malformed chunk size");
       stage_ = left_ == 0 ? Stage::kTrailerStart : Stage::kData;
-      digits_ = 0;
+      digits_ = overhead_ = 0;
       return OkStatus();
     case Stage::kDataReturn:
       if (c != '\r') return Malformed("a chunk that is longer than its size");

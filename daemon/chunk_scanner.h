@@ -14,7 +14,7 @@ class ChunkScanner {
  public:
   // How many of these bytes belong to the body; less than all of them only at its end.
   // kInvalidArgument for what is malformed (a bare LF, a size of more than 15 digits) or has more
-  // than kMaxChunkOverheadBytes of extensions or trailers.
+  // than kMaxChunkOverheadBytes of extensions of a chunk, or of trailers.
   Result<size_t> Take(std::string_view bytes);
   bool done() const { return stage_ == Stage::kDone; }
 

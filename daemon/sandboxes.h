@@ -121,8 +121,7 @@ class Sandboxes {
   // Changes what it may reach, and remembers it. After an error it reaches nothing.
   void SetNetwork(SandboxEntry& entry, network::Policy policy,
                   std::function<void(const Status&)> done);
-  // Host ports that lead inside, kept across restarts: sandbox_ports.cc. kUnsupported without
-  // forwards.
+  // Host ports that lead inside, kept across restarts: sandbox_ports.cc.
   Result<PortFacts> AddPort(SandboxEntry& entry, const PortFacts& wanted);
   Status RemovePort(SandboxEntry& entry, uint16_t port, std::function<void()> removed);
   Result<Forwards*> Ways() const;

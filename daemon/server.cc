@@ -255,6 +255,15 @@ struct NetworkMakers {
   Forwards forwards;
 };
 
+void AddParts(Worker& walker, Audit& audit, NetworkMakers& makers, Watching& watching,
+              Sandboxes::Parts* parts) {
+  parts->walker = &walker;
+  parts->audit = &audit;
+  parts->networks = &makers.networks;
+  parts->forwards = &makers.forwards;
+  parts->watching = &watching;
+}
+
 struct ImageMakers {
   ImageMakers(Loop& loop, const Config& config, Worker& worker, rootfs::Store& store,
               Sandboxes& sandboxes)
@@ -295,13 +304,9 @@ Status RunServer(const Config& config) {
   Worker worker(kWorkerThreads);  // the first threads
   Worker walker(kWalkerThreads);  // of its own: a command's answer must not wait for an import
   Sandboxes::Parts parts = MakeParts(loop, config, *runtime, *store, tree.mode());
-  parts.walker = &walker;
-  parts.audit = &audit;
   ASSIGN_OR_RETURN(const std::string egress_program, FindProgram("hutch-egress"));
   NetworkMakers makers(loop, config, audit, egress_program);
-  parts.networks = &makers.networks;
-  parts.forwards = &makers.forwards;
-  parts.watching = &watching;
+  AddParts(walker, audit, makers, watching, &parts);
   watching.DaemonStarted();
   Sandboxes sandboxes(parts);
   RETURN_IF_ERROR(sandboxes.Recover());

@@ -51,10 +51,12 @@ def python_image(directory, name="python:test"):
 SERVER = r'''
 import base64, hashlib, http.server, os, socket, struct, sys, threading, time
 
-PAGE = b"""<!doctype html><title>dev</title><p id=said>nothing</p><script>
+ECHOED = threading.Event()
+# The picture comes when the socket was used: until then the page is not loaded.
+PAGE = b"""<!doctype html><title>dev</title><p id=said>nothing</p><img src="held"><script>
 const socket = new WebSocket(new URL('socket', location.href).href.replace(/^http/, 'ws'));
 socket.onopen = () => socket.send('from the page');
-socket.onmessage = (event) => { document.getElementById('said').textContent = 'echo: ' + event.data; socket.close(); };
+socket.onmessage = (event) => { if (event.data != 'seen') { document.getElementById('said').textContent = 'echo: ' + event.data; socket.send('seen'); } };
 socket.onerror = () => { document.getElementById('said').textContent = 'failed'; };
 </script>"""
 
@@ -108,6 +110,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.text((self.requestline + "\n" + str(self.headers)).encode())
         if path == "/socket":
             return self.websocket()
+        if path == "/held":
+            ECHOED.wait(60)
+            ECHOED.clear()
+            return self.text(b"")
         if path == "/large":
             return self.large(int(self.path.split("=")[1]))
         if path == "/events":
@@ -186,6 +192,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             answer = bytes([0x80 | head[0] & 15])
             answer += bytes([size]) if size < 126 else bytes([126]) + struct.pack(">H", size)
             self.wfile.write(answer + data)
+            if data == b"seen":
+                ECHOED.set()
             if head[0] & 15 == 8:
                 return
 

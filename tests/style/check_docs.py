@@ -30,8 +30,8 @@ def check_paths(tree):
 
 # --- routes
 
-ROUTE_ROW = re.compile(r'\{\s*"(GET|POST|PUT|PATCH|DELETE|HEAD)"\s*,\s*"(/[^"]*)"')
-ROUTE_HEADING = re.compile(r"^#{2,4} ((?:GET|POST|PUT|PATCH|DELETE|HEAD)(?:/(?:GET|POST|PUT|PATCH|DELETE|HEAD))*) (/\S*)", re.MULTILINE)
+ROUTE_ROW = re.compile(r'\{\s*"(GET|POST|PUT|PATCH|DELETE|HEAD|ANY)"\s*,\s*"(/[^"]*)"')
+ROUTE_HEADING = re.compile(r"^#{2,4} ((?:GET|POST|PUT|PATCH|DELETE|HEAD|ANY)(?:/(?:GET|POST|PUT|PATCH|DELETE|HEAD))*) (/\S*)", re.MULTILINE)
 
 
 def check_routes(tree):
