@@ -477,6 +477,12 @@ void SandboxNetworks::Describe(const std::string& id, const Policy& policy,
   CountOpen(net, std::move(json), std::move(told));
 }
 
+oci::Json SandboxNetworks::Counted(const std::string& id) const {
+  const auto it = nets_.find(id);
+  if (it == nets_.end() || it->second->leased) return nullptr;
+  return CountersJson(it->second->counters.get());
+}
+
 // The kernel counts what goes around the egress program.
 void SandboxNetworks::CountOpen(const NetPtr& net, oci::Json json,
                                 std::function<void(oci::Json)> told) {

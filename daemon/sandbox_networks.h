@@ -65,6 +65,10 @@ class SandboxNetworks {
   void Describe(const std::string& id, const network::Policy& policy,
                 std::function<void(oci::Json)> told);
 
+  // What it sent and received so far; null without a network, and in mode open, where the kernel
+  // has to be asked: Describe().
+  oci::Json Counted(const std::string& id) const;
+
   // After a restart, before Restore for those that live: forgets and removes what belongs to
   // others. `open`: those in that mode.
   Status Recover(const std::set<std::string>& living, const std::set<std::string>& open);

@@ -68,7 +68,7 @@ CpuWindow::Share CpuWindow::Look(uint64_t usage_us, SteadyTime now, SteadyTime b
   return {.percent = ms > 0 ? static_cast<double>(used) / 10 / ms : 0, .over_ms = ms};
 }
 
-Json StatsJson(SandboxEntry& entry) {
+Json StatsJson(SandboxEntry& entry, Json network) {
   const SandboxFields& fields = entry.facts.fields;
   const cgroups::Stats stats = entry.sandbox->group().ReadStats();
   const cgroups::Pressures pressure = entry.sandbox->group().ReadPressure();
@@ -95,6 +95,7 @@ Json StatsJson(SandboxEntry& entry) {
            {{"cpu", PressureJson(pressure.cpu)},
             {"memory", PressureJson(pressure.memory)},
             {"io", PressureJson(pressure.io)}}},
+          {"network", std::move(network)},
           {"processes", entry.commands ? entry.commands->count() : 0}};
 }
 

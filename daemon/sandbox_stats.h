@@ -30,7 +30,8 @@ class CpuWindow {
   bool looked_ = false;
 };
 
-// The API's form. Reads some ten files of the kernel's; `entry` runs.
-oci::Json StatsJson(SandboxEntry& entry);
+// The API's form. Reads some ten files of the kernel's; `entry` runs. `network`: its counters, or
+// null.
+oci::Json StatsJson(SandboxEntry& entry, oci::Json network);
 
 }  // namespace hutch::daemon

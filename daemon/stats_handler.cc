@@ -3,11 +3,16 @@
 
 #include "daemon/handlers.h"
 #include "daemon/limits.h"
+#include "daemon/sandbox_networks.h"
 #include "daemon/sandbox_stats.h"
 #include "daemon/watching.h"
 
 namespace hutch::daemon {
 namespace {
+
+oci::Json StatsOf(Api& api, SandboxEntry& entry) {
+  return StatsJson(entry, api.networks.Counted(entry.facts.id));
+}
 
 class StatsFeed final : public std::enable_shared_from_this<StatsFeed> {
  public:
@@ -25,7 +30,7 @@ class StatsFeed final : public std::enable_shared_from_this<StatsFeed> {
   void Tell() {
     const Result<SandboxEntry*> entry = api_.sandboxes.FindRunning(id_);
     if (!entry.has_value() || api_.watching.events().stopped()) return End(entry);
-    if (!responder_.Congested()) responder_.Event("stats", oci::PrintJson(StatsJson(**entry)));
+    if (!responder_.Congested()) responder_.Event("stats", oci::PrintJson(StatsOf(api_, **entry)));
     timer_.Start(api_.loop, kStatsInterval, [this] {
       const auto self = shared_from_this();
       Tell();
@@ -56,7 +61,7 @@ void HandleStats(Api& api, Request request, Responder responder) {
   }
   const Result<SandboxEntry*> entry = api.sandboxes.FindRunning(request.parameters[0]);
   if (!entry.has_value()) return responder.Send(entry.error());
-  if (!stream) return responder.Send(JsonReply(200, StatsJson(**entry)));
+  if (!stream) return responder.Send(JsonReply(200, StatsOf(api, **entry)));
   std::make_shared<StatsFeed>(api, std::move(responder), (*entry)->facts.id)->Begin();
 }
 

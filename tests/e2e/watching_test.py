@@ -110,7 +110,7 @@ class Events(CliCase):
         self.client.call("DELETE", "/v1/images/events:1")
         told = self.page(f"?cursor={cursor}&kind=image.imported&kind=image.deleted")["events"]
         self.assertEqual([(event["kind"], event["detail"]["image"]) for event in told],
-                         [("image.imported", "busybox:latest"), ("image.deleted", "events:1")])
+                         [("image.imported", "busybox:latest"), ("image.imported", "events:1"), ("image.deleted", "events:1")])
 
     def test_curl_sees_server_sent_events_with_ids(self):
         box = self.sandbox()
@@ -197,7 +197,7 @@ class Restarts(unittest.TestCase):
         follower.close()
 
     def test_a_daemon_that_stops_ends_the_streams_at_once(self):
-        daemon = Daemon(config={"shutdown_seconds": 300}).start()
+        daemon = Daemon(config={"limits": {"shutdown_seconds": 300}}).start()
         self.addCleanup(daemon.close)
         follower = Follower(daemon)
         stuck = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

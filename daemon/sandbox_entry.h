@@ -1,0 +1,53 @@
+// One sandbox of the registry (daemon/sandboxes.h), from its request to its complete removal.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/result.h"
+#include "daemon/commands.h"
+#include "daemon/forwards.h"
+#include "daemon/live_proc.h"
+#include "daemon/loop.h"
+#include "daemon/message.h"
+#include "daemon/sandbox_record.h"
+#include "daemon/sandbox_stats.h"
+#include "runtime/sandbox.h"
+
+namespace hutch::daemon {
+
+struct SandboxEntry {
+  SandboxFacts facts;
+  SandboxMoments moments;
+  SteadyTime begun;
+  std::unique_ptr<runtime::Sandbox> sandbox;
+  std::unique_ptr<Commands> commands;        // from kReady on
+  std::unique_ptr<LiveProc> live_proc;       // as commands; borrows the sandbox's descriptor
+  std::vector<ReservedPort> reserved_ports;  // until kReady
+
+  CpuWindow cpu_window;
+
+  // Both are needed before anybody hears of it.
+  bool agent_ready = false;
+  bool network_ready = true;  // false while one is being made
+
+  // Its end.
+  bool ending = false;
+  bool init_ended = false;
+  bool quarantined = false;
+  Peer ended_by;  // who asked for it; pid 0: nobody did
+  SteadyTime removal_begun;
+  Milliseconds removal_pause{0};
+  std::optional<Error> error;  // why it could not be made, or not be removed
+  std::vector<std::function<void(const Status&)>> removal_waiters;
+
+  // Once: it runs, or why not (after everything of it has been undone).
+  std::function<void(Result<SandboxEntry*>)> created;
+
+  Watch agent_watch, init_watch;
+  Timer ready_timer, idle_timer, lifetime_timer, removal_timer;
+};
+
+}  // namespace hutch::daemon
