@@ -26,6 +26,8 @@ constexpr Milliseconds kEgressPause{100};  // before a program that ended is sta
 constexpr Milliseconds kRestorePause{50};  // while an earlier program's sockets are still there
 constexpr Milliseconds kRestorePauseLater{1000};
 constexpr int kQuickRestores = 100;
+constexpr Milliseconds kListenPause{5};
+constexpr int kMaxListenTries = 200;
 constexpr char kCountersName[] = "network.counters";
 
 std::vector<ListenerKind> KindsOf(const Policy& policy) {
@@ -90,6 +92,7 @@ struct SandboxNetworks::Net {
   uint64_t awaited = 0;  // number of the settings the egress program has not applied yet
   std::deque<std::pair<Policy, Done>> later;
   bool open_settled = false;
+  int listen_tries = 0;
   bool restoring = false;
   int restores = 0;
   Timer retry;
@@ -110,10 +113,11 @@ struct SandboxNetworks::OpenMode {
     }
     return network.get();
   }
-  Status Settle(Net& net, const Policy& wanted) {
+  Status Settle(Net& net, const Policy& wanted, bool gone) {
     ASSIGN_OR_RETURN(network::OpenNetwork* const open, Get());
     if (wanted.mode != Mode::kOpen) {
-      RETURN_IF_ERROR(open->Detach(net.id));
+      // Its link inside goes now where it lives on, else with its namespace.
+      RETURN_IF_ERROR(gone ? open->Detach(net.id) : open->Withdraw(net.id, net.target.get()));
       net.leased = false;
       net.lease.reset();
       return OkStatus();
@@ -178,6 +182,7 @@ void SandboxNetworks::Begin(const NetPtr& net, const Policy& policy, Done done) 
   net->done = std::move(done);
   Narrow(*net);
   net->open_settled = false;
+  net->listen_tries = 0;
   Continue(net);
 }
 
@@ -209,7 +214,20 @@ void SandboxNetworks::Continue(const NetPtr& net) {
   for (const std::string& name : wanted)
     if (!net->joined.contains(name)) return Join(net, name);
   const Status status = Widen(*net);
+  if (SocketsLinger(*net, status)) return;
   if (!status.has_value() || net->awaited == 0) Finish(net, status);
+}
+
+// Sockets of the mode before are closed by another process, which takes a moment. A program inside
+// that has the port is an error, of its owner's making.
+bool SandboxNetworks::SocketsLinger(Net& net, const Status& status) {
+  if (status.has_value() || status.error().code != Code::kBadState) return false;
+  if (++net.listen_tries > kMaxListenTries) return false;
+  net.retry.Start(parts_.loop, kListenPause, [this, id = net.id] {
+    const auto it = nets_.find(id);
+    if (it != nets_.end() && it->second->done) Continue(NetPtr(it->second));
+  });
+  return true;
 }
 
 void SandboxNetworks::Leave(const NetPtr& net, const std::string& name) {
@@ -236,7 +254,7 @@ void SandboxNetworks::SettleOpen(const NetPtr& net) {
   net->in_kernel = true;
   const Status begun =
       parts_.worker.Submit([this, net, open = open_, wanted = net->wanted, &loop = parts_.loop] {
-        const auto status = std::make_shared<Status>(open->Settle(*net, wanted));
+        const auto status = std::make_shared<Status>(open->Settle(*net, wanted, false));
         loop.Post([this, net, status] {
           net->in_kernel = false;
           if (!Lives(net)) return DetachLater(net);
@@ -323,15 +341,16 @@ void SandboxNetworks::CloseAll(const NetPtr& net) {
 void SandboxNetworks::DetachLater(const NetPtr& net) {
   if (net->in_kernel || !net->leased) return;  // the end of what is under way comes here again
   net->in_kernel = true;
-  const Status begun = parts_.worker.Submit([net, open = open_, &loop = parts_.loop] {
-    const auto status = std::make_shared<Status>(open->Settle(*net, Policy{}));
-    loop.Post([net, status] {
-      net->in_kernel = false;
-      if (!status->has_value())
-        Log(LogLevel::kError, "a network could not be taken down",
-            {{"sandbox", net->id}, {"error", status->error().ToString()}});
-    });
-  });
+  const Status begun =
+      parts_.worker.Submit([net, gone = !Lives(net), open = open_, &loop = parts_.loop] {
+        const auto status = std::make_shared<Status>(open->Settle(*net, Policy{}, gone));
+        loop.Post([net, status] {
+          net->in_kernel = false;
+          if (!status->has_value())
+            Log(LogLevel::kError, "a network could not be taken down",
+                {{"sandbox", net->id}, {"error", status->error().ToString()}});
+        });
+      });
   if (begun.has_value()) return;
   net->in_kernel = false;
   net->retry.Start(parts_.loop, kEgressPause, [this, net] { DetachLater(net); });

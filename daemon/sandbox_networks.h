@@ -90,6 +90,7 @@ class SandboxNetworks {
   void TryAgain(const NetPtr& net);
   void Narrow(Net& net);
   void Continue(const NetPtr& net);
+  bool SocketsLinger(Net& net, const Status& status);
   void Leave(const NetPtr& net, const std::string& name);
   void Join(const NetPtr& net, const std::string& name);
   void SettleOpen(const NetPtr& net);

@@ -278,8 +278,10 @@ Result<Lease> Network::AttachPair(const std::string& id, uint32_t number, int ne
 Result<OpenLease> Network::Attach(const std::string& id, int netns, const Policy& policy) {
   if (id.empty() || id.size() > kMaxAliasBytes)
     return Error{.code = Code::kInvalidArgument, .what = "id of a sandbox"};
-  if (leases_.contains(id))
-    return Error{.code = Code::kExists, .what = "sandbox " + id + " is attached already"};
+  if (const auto lease = leases_.find(id); lease != leases_.end()) {
+    RETURN_IF_ERROR(Change(id, policy));
+    return Numbered(lease->second.number).lease();
+  }
   ASSIGN_OR_RETURN(const UniqueFd own, NetnsOf(netns));
   ASSIGN_OR_RETURN(const uint32_t number, PairIn(own.get()));
   auto attached = AttachPair(id, number, own.get(), policy);

@@ -3,6 +3,7 @@
 #include <linux/netfilter/nfnetlink.h>
 #include <nftables/libnftables.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "base/file.h"
@@ -13,6 +14,8 @@
 
 namespace hutch::network {
 namespace {
+
+constexpr size_t kMaxNftErrorBytes = 400;
 
 // Everything of ours is judged by its link, which nobody inside can choose; a link without elements
 // may do nothing. Chains are entered by goto, and the base chain's policy comes behind their end:
@@ -189,23 +192,25 @@ std::string OpenTableText(const std::vector<Cidr>& reachable) {
   return text;
 }
 
-Status WriteOpenTable(const std::vector<Cidr>& reachable) {
+Status RunNft(const std::string& commands, const char* what) {
   const std::unique_ptr<nft_ctx, decltype(&::nft_ctx_free)> nft(::nft_ctx_new(NFT_CTX_DEFAULT),
                                                                 &::nft_ctx_free);
-  if (nft == nullptr) return Error{Code::kInternal, 0, "", "libnftables did not start"};
+  if (nft == nullptr) return Error{.code = Code::kInternal, .what = "libnftables did not start"};
   ::nft_ctx_buffer_error(nft.get());
   ::nft_ctx_buffer_output(nft.get());
-  if (::nft_run_cmd_from_buffer(nft.get(), OpenTableText(reachable).c_str()) == 0)
-    return OkStatus();
+  if (::nft_run_cmd_from_buffer(nft.get(), commands.c_str()) == 0) return OkStatus();
   std::string text = ::nft_ctx_get_error_buffer(nft.get());
-  text.resize(std::min<size_t>(text.size(), 400));
-  for (char& c : text)
-    if (c == '\n') c = ' ';
+  text.resize(std::min<size_t>(text.size(), kMaxNftErrorBytes));
+  std::ranges::replace(text, '\n', ' ');
   return Error{.code = Code::kUnsupported,
-               .what = "the table \"inet hutch\" cannot be made: " + text,
+               .what = std::string(what) + ": " + text,
                .hint =
-                   "mode \"open\" needs a kernel with CONFIG_NF_TABLES_INET, NFT_CT, NFT_NAT, "
-                   "NFT_MASQ, NFT_REJECT, NFT_QUOTA, NFT_LIMIT and NFT_CONNLIMIT"};
+                   "the kernel needs CONFIG_NF_TABLES_INET, NFT_CT, NFT_NAT, NFT_MASQ, "
+                   "NFT_REJECT, NFT_QUOTA, NFT_LIMIT and NFT_CONNLIMIT"};
+}
+
+Status WriteOpenTable(const std::vector<Cidr>& reachable) {
+  return RunNft(OpenTableText(reachable), "the table \"inet hutch\" cannot be made");
 }
 
 bool ForwardsIpv6() { return HasIpv6() && IsOne("/proc/sys/net/ipv6/conf/all/forwarding"); }

@@ -26,6 +26,10 @@ Status WriteOpenTable(const std::vector<Cidr>& reachable);
 // The text, for tests and documents.
 std::string OpenTableText(const std::vector<Cidr>& reachable);
 
+// Runs commands of nft(8) in the calling thread's namespace, as one transaction. `what` begins the
+// error, which is kUnsupported.
+Status RunNft(const std::string& commands, const char* what);
+
 // kUnsupported with what to do: net.ipv4.ip_forward is 0, or another table's chain at the forward
 // hook drops what it does not know and says nothing of our links.
 Status CheckForwarding(NetlinkSocket& filter);

@@ -1,8 +1,9 @@
-// Networks that sandboxes join: each is a network namespace of its own with one bridge in it and no
-// way out; a member has one end of a veth pair, the bridge the other. So nobody else can be reached
-// from it or reach it, whatever the host's rules are. The namespace is kept by a bind mount at
-// <directory>/<name>, or a process-independent equal, so that it outlives hutchd. Needs
-// CAP_NET_ADMIN, CAP_SYS_ADMIN.
+// Networks that sandboxes join: each is a network namespace of its own that routes between its
+// members and has no way out; a member has one end of a veth pair, the namespace the other. So
+// nobody else can be reached from it or reach it, whatever the host's rules are. There is no
+// bridge: nothing to answer ARP, flood or be told a neighbour's address falsely. The namespace is
+// kept by a bind mount at <directory>/<name>, or a process-independent equal, so that it outlives
+// hutchd. Needs CAP_NET_ADMIN, CAP_SYS_ADMIN; one thread, as in network/open_network.h.
 #pragma once
 
 #include <string>
@@ -18,13 +19,14 @@ struct WorkspaceSubnet {
   Cidr v4, v6;
 };
 
-// A fresh namespace with its bridge up.
+// A fresh namespace that routes. kUnsupported names what the kernel lacks.
 Result<UniqueFd> MakeWorkspace(const WorkspaceSubnet& subnet);
 struct Member {
   Address v4, v6;
 };
-// Puts `member` with these addresses into the network: link "<name>" inside the sandbox's
-// namespace. Tenants have no power over it. Spoofed sources are dropped at the bridge's port.
+// Puts a sandbox with these addresses, of the network's subnet, into it: `link` is its name inside
+// the sandbox. Tenants have no power over it. Spoofed sources are dropped where they come from.
+// Undone completely on error; kExists for a link or address that is there.
 Status JoinWorkspace(int workspace, int sandbox, const std::string& link, const Member& member);
 Status LeaveWorkspace(int sandbox, const std::string& link);  // idempotent
 

@@ -19,6 +19,7 @@ void InternetTest::SetUp() {
   internet_ = *MakeNetns();
   ASSERT_TRUE(WriteExisting("/proc/sys/net/ipv4/ip_forward", "1"));
   ASSERT_TRUE(WriteExisting("/proc/sys/net/ipv6/conf/all/forwarding", "1"));
+  ASSERT_TRUE(WriteExisting("/proc/sys/net/ipv6/conf/default/accept_dad", "0"));
   auto route = NetlinkSocket::Open(NETLINK_ROUTE);
   ASSERT_TRUE(route) << route.error().ToString();
   NetlinkRequest request;
