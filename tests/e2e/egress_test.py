@@ -51,7 +51,8 @@ class Allowlist(NetworkCase):
     def test_tls(self):
         position = self.net.position()
         self.run_rows(self.allowlist(), rows.TLS)
-        self.assertEqual([entry for entry in self.net.since(position) if entry["kind"] in ("tls", "bytes", "http")], [])
+        # A tunnel is opened before its ClientHello is judged: the server sees it close, and no byte.
+        self.assertEqual([entry for entry in self.net.since(position) if entry["kind"] in ("tls", "bytes", "http") and "error" not in entry], [])
 
     def test_http(self):
         position = self.net.position()
