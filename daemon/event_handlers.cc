@@ -149,6 +149,7 @@ class EventFeed final : public EventListener, public std::enable_shared_from_thi
   void Pump() {
     scheduled_ = false;
     if (finished_) return;
+    if (responder_.Congested()) return AwaitDrain();
     if (const auto loss = reader_.TakeLoss()) responder_.Event("lost", oci::PrintJson(*loss));
     for (size_t looked = 0; looked < kEventsPerTurn; ++looked) {
       if (responder_.Congested()) return AwaitDrain();

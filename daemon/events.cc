@@ -106,7 +106,7 @@ bool EventFilter::Fits(const Event& event) const {
   if (!kinds.empty() && !kinds.contains(event.kind)) return false;
   if (since && event.at < *since) return false;
   const auto is_of = [&](const std::string& sandbox) {
-    return sandbox == event.sandbox || (!event.name.empty() && sandbox == event.name);
+    return !sandbox.empty() && (sandbox == event.sandbox || sandbox == event.name);
   };
   if (!sandboxes.empty() && std::none_of(sandboxes.begin(), sandboxes.end(), is_of)) return false;
   return std::all_of(labels.begin(), labels.end(), [&](size_t label) {

@@ -8,12 +8,16 @@
 namespace hutch::daemon {
 namespace {
 
-// The shortest text that means the same number; "+Inf" and "NaN" as the format has them.
+// The shortest text that means the same number, without an exponent where people would write none;
+// "+Inf" and "NaN" as the format has them.
 std::string NumberText(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
   char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, value);
+  const double size = std::fabs(value);
+  const bool plain = value == 0 || (size >= 1e-6 && size < 1e15);
+  const auto end = std::to_chars(text, text + sizeof text, value,
+                                 plain ? std::chars_format::fixed : std::chars_format::general);
   return std::string(text, end.ptr);
 }
 

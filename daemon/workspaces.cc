@@ -249,11 +249,15 @@ Json Workspaces::ListJson() const {
 
 // --- members
 
+// The next free one in turn: the kernel takes the links of one that is gone down in its own time.
 std::optional<uint32_t> Workspaces::FreeHost(const Network& network) {
   std::set<uint32_t> taken;
   for (const auto& [id, member] : network.members) taken.insert(member.host);
-  for (uint32_t host = kFirstHost; host <= kLastHost; ++host)
+  uint32_t host = std::max(network.last_host, kFirstHost - 1);
+  for (uint32_t tried = kFirstHost; tried <= kLastHost; ++tried) {
+    host = host >= kLastHost ? kFirstHost : host + 1;
     if (!taken.contains(host)) return host;
+  }
   return std::nullopt;
 }
 
@@ -283,7 +287,7 @@ void Workspaces::Join(const std::string& network_name, const std::string& id,
     if (!host.has_value())
       return refuse({.code = Code::kLimit, .what = "network \"" + network_name + "\" is full"});
     Member fresh;
-    fresh.host = *host;
+    fresh.host = network.last_host = *host;
     fresh.link = FreeLink(id);
     network.members[id] = std::move(fresh);
   }

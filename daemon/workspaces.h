@@ -95,6 +95,7 @@ class Workspaces {
   };
   struct Network {
     uint32_t index = 0;                     // of its subnets in the pools
+    uint32_t last_host = 0;                 // given out
     std::map<std::string, Member> members;  // by id
     std::shared_ptr<Namespace> space = std::make_shared<Namespace>();
   };

@@ -170,7 +170,7 @@ Result<std::string> ParseRuleHost(std::string_view text) {
 
 bool HostMatches(std::string_view rule_host, std::string_view host) {
   if (!rule_host.starts_with("*.")) return !rule_host.empty() && rule_host == host;
-  rule_host.remove_prefix(1);  // ".pypi.org"
+  rule_host.remove_prefix(1);  // ".pkgs.example.org"
   return host.size() > rule_host.size() && host.ends_with(rule_host);
 }
 

@@ -11,7 +11,7 @@ inline constexpr uint32_t kMaxCaughtConnections = 1024;
 inline constexpr int kListenBacklog = 256;            // connections not yet accepted, per listener
 inline constexpr uint32_t kMaxListeningPorts = 1024;  // that are told of one sandbox
 
-// In mode "open", where a policy says nothing: connections tracked at once, of one sandbox.
+// In mode "open", whatever a policy says: connections tracked at once, of one sandbox.
 inline constexpr uint32_t kMaxOpenConnections = 4096;
 inline constexpr uint32_t kMaxLeases = 1 << 20;   // sandboxes with mode "open"
 inline constexpr size_t kMaxOpenedRanges = 4096;  // of addresses and ports, of one policy

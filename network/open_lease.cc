@@ -85,10 +85,9 @@ Elements LeaseNumber::FixedElements() const {
 Result<Elements> LeaseNumber::PolicyElements(const Policy& policy, uint64_t consumed) const {
   Elements elements;
   const TrafficLimits& limits = policy.limits;
-  elements[kCrowdedSet] = {
-      {.key = Key(),
-       .state = NftState::kConnections,
-       .amount = limits.connections != 0 ? limits.connections : kMaxOpenConnections}};
+  if (limits.connections != 0)
+    elements[kCrowdedSet] = {
+        {.key = Key(), .state = NftState::kConnections, .amount = limits.connections}};
   if (limits.total_bytes != 0)
     elements[kSpentSet] = {{.key = Key(),
                             .state = NftState::kQuota,

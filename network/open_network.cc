@@ -320,7 +320,13 @@ Status Network::Change(const std::string& id, const Policy& policy) {
   if (wanted.contains(kSpentSet) && has.contains(kSpentSet) &&
       wanted[kSpentSet][0].amount == has[kSpentSet][0].amount)
     wanted[kSpentSet] = has[kSpentSet];
-  RETURN_IF_ERROR(Apply(Missing(has, wanted), Missing(wanted, has), "change a sandbox's policy"));
+  const Elements remove = Missing(has, wanted), add = Missing(wanted, has);
+  Status changed = Apply(remove, add, "change a sandbox's policy");
+  if (!changed && changed.error().code == Code::kNotFound) {  // the kernel has dropped one itself
+    RETURN_IF_ERROR(RemoveElements(remove));
+    changed = Apply({}, add, "change a sandbox's policy");
+  }
+  RETURN_IF_ERROR(changed);
   has = std::move(wanted);
   return OkStatus();
 }

@@ -10,18 +10,22 @@
 #include "base/text.h"
 #include "network/catch_addresses.h"
 #include "network/forward_chains.h"
+#include "network/kernel_limits.h"
 #include "network/links.h"
 
 namespace hutch::network {
 namespace {
 
 constexpr size_t kMaxNftErrorBytes = 400;
+static_assert(kMaxOpenConnections == 4096, "as in kRules");
 
 // Everything of ours is judged by its link, which nobody inside can choose; a link without elements
 // may do nothing. Chains are entered by goto, and the base chain's policy comes behind their end:
 // hence each ends in a verdict. Destinations are judged for every packet, not only the first, so
 // that a policy holds for connections that are older than it. TCP is refused by resets, for the
-// kernel sends one ICMP error a second to each address, after the first six.
+// kernel sends one ICMP error a second to each address, after the first six. Of elements that count
+// connections the kernel drops those that count none, each time it collects garbage; hence the long
+// interval, and the bound that each packet adds anew (kMaxOpenConnections).
 constexpr char kRules[] = R"(
 table inet hutch {
   set leases4 { type iface_index . ipv4_addr
@@ -70,6 +74,11 @@ table inet hutch {
   set crowded { type iface_index
     size 1048576
     flags dynamic
+    gc-interval 49d
+  }
+  set tracked { type iface_index
+    size 1048576
+    flags dynamic
   }
   set fast_out { type iface_index
     size 1048576
@@ -116,6 +125,7 @@ table inet hutch {
     meta l4proto != { tcp, udp, icmp, ipv6-icmp } goto refuse
     ct state invalid goto discard
     ct state new iif @crowded goto refuse
+    ct state new add @tracked { iif ct count over 4096 } goto refuse
     meta l4proto { tcp, udp } iif . ip daddr . th dport @opened4 goto leave
     meta l4proto { tcp, udp } iif . ip6 daddr . th dport @opened6 goto leave
     ip daddr @reachable4 goto leave

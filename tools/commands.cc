@@ -73,7 +73,7 @@ constexpr Positional kIdAndForwarded[] = {
 constexpr CommandRow kNetCommands[] = {
     {"show", "Show what a sandbox may reach, what it did, and what it was denied", 0, kId, "hutch net show box", RunNetShow, {}},
     {"set", "Change what a running sandbox may reach: all of it, so that what is not said is not allowed", kNetwork, kId,
-     "hutch net set box --allow pypi.org --allow preset:packages", RunNetSet, {}},
+     "hutch net set box --allow pkgs.example.org --allow preset:packages", RunNetSet, {}},
     {"preset", "List the daemon's presets; with \"packages\", find the hosts of this machine's package managers",
      kNetPreset | kQuiet, kPreset, "sudo hutch net preset packages --write /etc/hutch/presets.json", RunNetPreset, {}},
 };

@@ -206,7 +206,6 @@ ConfigUrls ReadNpmrc(std::string_view text) {
     const std::string value = Unquoted(entry.substr(equals + 1));
     if (!HasUrl(value)) continue;
     found.urls.push_back(value);
-    found.replaces_default = found.replaces_default || key == "registry";
   }
   return found;
 }
@@ -235,7 +234,6 @@ ConfigUrls ReadPipConf(std::string_view text) {
       const bool schemeless = key == "proxy" && !HasUrl(word);
       if (!schemeless && !HasUrl(word)) continue;
       found.urls.push_back(schemeless ? "http://" + word : word);
-      found.replaces_default = found.replaces_default || key == "index-url";
     }
   }
   return found;
@@ -256,7 +254,6 @@ ConfigUrls ReadCargoConfig(std::string_view text) {
     const size_t equals = entry.find('=');
     if (equals == std::string_view::npos) continue;
     const std::string key(Trim(entry.substr(0, equals)));
-    if (table == "source.crates-io" && key == "replace-with") found.replaces_default = true;
     const bool about_hosts = table.starts_with("registr") || table.starts_with("source") ||
                              table == "http" || table.empty();
     if (!about_hosts) continue;

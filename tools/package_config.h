@@ -12,7 +12,6 @@ namespace hutch::tools {
 struct ConfigUrls {
   std::vector<std::string> urls;
   std::vector<std::string> lists;  // files of apt's with more of them: mirror+file:
-  bool replaces_default = false;   // the manager's own host is not asked any more
 };
 
 ConfigUrls ReadAptList(std::string_view text);     // sources.list(5), one-line style

@@ -36,32 +36,19 @@ class Scan {
     for (const std::string& path : lists) Take(path, ReadAptMirrors);
   }
   void Npm() {
-    bool replaced = false;
     for (const std::string& path : {std::string("/etc/npmrc"), std::string("/usr/etc/npmrc"),
                                     std::string("/usr/local/etc/npmrc"), home_ + "/.npmrc"})
-      replaced = Take(path, ReadNpmrc).replaces_default || replaced;
-    if (!replaced) Add("https://registry.npmjs.org/", "npm's default");
+      Take(path, ReadNpmrc);
   }
   void Pip() {
-    ConfigUrls all;
     for (const std::string& path :
          {std::string("/etc/pip.conf"), std::string("/etc/xdg/pip/pip.conf"),
-          home_ + "/.pip/pip.conf", home_ + "/.config/pip/pip.conf"}) {
-      const ConfigUrls found = Take(path, ReadPipConf);
-      all.replaces_default = all.replaces_default || found.replaces_default;
-    }
-    if (!all.replaces_default) Add("https://pypi.org/simple", "pip's default");
-    // What PyPI lists is on another host.
-    if (known_.contains("pypi.org:443"))
-      Add("https://files.pythonhosted.org/", "the files of pypi.org");
+          home_ + "/.pip/pip.conf", home_ + "/.config/pip/pip.conf"})
+      Take(path, ReadPipConf);
   }
   void Cargo() {
-    bool replaced = false;
     for (const char* name : {"/.cargo/config.toml", "/.cargo/config"})
-      replaced = Take(home_ + name, ReadCargoConfig).replaces_default || replaced;
-    if (replaced) return;
-    Add("https://index.crates.io/", "cargo's default");
-    Add("https://static.crates.io/", "cargo's default");
+      Take(home_ + name, ReadCargoConfig);
   }
   std::vector<PackageHost> TakeFound() { return std::move(found_); }
 
@@ -88,7 +75,7 @@ class Scan {
     if (!rooted.has_value()) return paths;
     const auto fd = rooted->Open(O_RDONLY | O_DIRECTORY);
     if (!fd.has_value()) return paths;
-    const auto names = ListDirectory("/proc/self/fd/" + std::to_string(fd->get()));
+    const auto names = ListDirectory("/proc/self/fd/" + std::to_string(fd->get()) + "/.");
     if (!names.has_value()) return paths;
     for (const std::string& name : *names)
       if (name.ends_with(ending)) paths.push_back(directory + "/" + name);

@@ -10,12 +10,12 @@ namespace hutch::tools {
 
 struct PackageHost {
   std::string rule;   // "deb.example.org:80"
-  std::string where;  // the file that names it, or "pip's default"
+  std::string where;  // the file that names it, on this machine
 };
 
 // Reads the configuration of apt, npm, pip and cargo below `root`; `home` is below it, too
-// ("/root"). What is not there says nothing; a manager's own hosts are among the result unless its
-// configuration replaces them. In the order found, each rule once. kNotFound for no such root.
+// ("/root"). What is not there says nothing: hosts that a manager asks without being told to are
+// its own to know. In the order found, each rule once. kNotFound for no such root.
 Result<std::vector<PackageHost>> FindPackageHosts(const std::string& root, const std::string& home);
 
 }  // namespace hutch::tools

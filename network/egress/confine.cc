@@ -44,7 +44,7 @@ constexpr long kAllowed[] = {
 #endif
     SYS_timerfd_settime, SYS_clock_gettime,
     // Files that hutchd sends: counters and long settings.
-    SYS_fstat, SYS_ftruncate, SYS_fallocate, SYS_lseek,
+    SYS_fallocate, SYS_lseek,
     // Memory, and leaving. One's own signals: abort(3) of a failed check.
     SYS_brk, SYS_munmap, SYS_mremap, SYS_madvise, SYS_futex, SYS_getrandom, SYS_exit,
     SYS_exit_group, SYS_rt_sigreturn, SYS_rt_sigprocmask, SYS_restart_syscall, SYS_getpid};

@@ -33,7 +33,7 @@ struct Target {
   std::string host;  // normal form; empty: an address
   std::optional<Address> address;
   uint16_t port = 0;
-  std::string shown() const;  // "pypi.org:443", "[::1]:80"
+  std::string shown() const;  // "pkgs.example.org:443", "[::1]:80"
   bool operator==(const Target& other) const {
     return host == other.host && address == other.address && port == other.port;
   }

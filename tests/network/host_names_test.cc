@@ -18,8 +18,8 @@ std::string InRule(std::string_view text) {
 }
 
 TEST(HostNames, HaveOneForm) {
-  EXPECT_EQ(Normal("PyPI.org"), "pypi.org");
-  EXPECT_EQ(Normal("pypi.org."), "pypi.org");
+  EXPECT_EQ(Normal("PyPI.org"), "pkgs.example.org");
+  EXPECT_EQ(Normal("pkgs.example.org."), "pkgs.example.org");
   EXPECT_EQ(Normal("_http._tcp.example.org"), "_http._tcp.example.org");
   EXPECT_EQ(Normal("r3---sn-a.example.org"), "r3---sn-a.example.org");
   EXPECT_EQ(Normal("db"), "db");
@@ -45,10 +45,10 @@ TEST(HostNames, LengthsAreBounded) {
 }
 
 TEST(HostNames, RulesTakeWhatCannotBeMisread) {
-  for (const char* text : {"pypi.org", "*.pypi.org", "db", "a.b.c.example.co.uk", "*.example.co.uk",
+  for (const char* text : {"pkgs.example.org", "*.pkgs.example.org", "db", "a.b.c.example.co.uk", "*.example.co.uk",
                            "s3.amazonaws.com", "octocat.github.io"})
     EXPECT_EQ(InRule(text), text);
-  EXPECT_EQ(InRule("*.PyPI.org."), "*.pypi.org");
+  EXPECT_EQ(InRule("*.PyPI.org."), "*.pkgs.example.org");
   EXPECT_EQ(InRule("xn--bcher-kva.example"), "xn--bcher-kva.example");
   EXPECT_EQ(InRule("xn--80ak6aa92e.example"), "xn--80ak6aa92e.example");  // all of it Cyrillic
 }
@@ -66,9 +66,9 @@ TEST(HostNames, RulesRefuseWhatCouldBeMisread) {
       {"*.*.org", "whole first label"},
       {"a.*.org", "whole first label"},
       {"*a.org", "whole first label"},
-      {"https://pypi.org", "is a URL"},
-      {"pypi.org/simple", "has a path"},
-      {"me@pypi.org", "has a user"},
+      {"https://pkgs.example.org", "is a URL"},
+      {"pkgs.example.org/simple", "has a path"},
+      {"me@pkgs.example.org", "has a user"},
       {"localhost", "loopback"},
       {"a.localhost", "loopback"},
       {"*.localhost", "loopback"},
@@ -94,13 +94,13 @@ TEST(HostNames, RulesRefuseWhatCouldBeMisread) {
 }
 
 TEST(HostNames, AWildcardIsForWhatIsBelow) {
-  EXPECT_TRUE(HostMatches("*.pypi.org", "files.pypi.org"));
-  EXPECT_TRUE(HostMatches("*.pypi.org", "a.b.pypi.org"));
-  EXPECT_FALSE(HostMatches("*.pypi.org", "pypi.org"));
-  EXPECT_FALSE(HostMatches("*.pypi.org", "evilpypi.org"));
-  EXPECT_FALSE(HostMatches("*.pypi.org", ".pypi.org"));
-  EXPECT_TRUE(HostMatches("pypi.org", "pypi.org"));
-  EXPECT_FALSE(HostMatches("pypi.org", "files.pypi.org"));
+  EXPECT_TRUE(HostMatches("*.pkgs.example.org", "files.pkgs.example.org"));
+  EXPECT_TRUE(HostMatches("*.pkgs.example.org", "a.b.pkgs.example.org"));
+  EXPECT_FALSE(HostMatches("*.pkgs.example.org", "pkgs.example.org"));
+  EXPECT_FALSE(HostMatches("*.pkgs.example.org", "evilpkgs.example.org"));
+  EXPECT_FALSE(HostMatches("*.pkgs.example.org", ".pkgs.example.org"));
+  EXPECT_TRUE(HostMatches("pkgs.example.org", "pkgs.example.org"));
+  EXPECT_FALSE(HostMatches("pkgs.example.org", "files.pkgs.example.org"));
   EXPECT_FALSE(HostMatches("", ""));
 }
 

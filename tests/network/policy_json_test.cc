@@ -29,7 +29,7 @@ std::string Rules(const std::string& rules) {
 }
 
 TEST(PolicyJson, EveryFormOfARuleIsRead) {
-  const Policy policy = Parse(Rules(R"("pypi.org", "*.x.org:8080", "10.1.0.0/16:5432-5440",
+  const Policy policy = Parse(Rules(R"("pkgs.example.org", "*.x.org:8080", "10.1.0.0/16:5432-5440",
       "[2001:db8::]/32:443", "preset:packages",
       {"host":"API.a.org","ports":[80,"8000-8010"],"methods":["GET"],"paths":["/v1/*"],
        "secret":"token","tls":"originate"}, {"cidr":"10.2.0.0/16"})"))

@@ -19,19 +19,19 @@ TEST(PolicyRules, AnEmptyListAllowsNothing) {
   for (const char* text : {R"({})", R"({"mode":"none"})", R"({"mode":"allowlist"})",
                            R"({"mode":"allowlist","allow":[]})"}) {
     const Policy policy = Parsed(text);
-    EXPECT_EQ(FindByHost(policy, "pypi.org", 443), nullptr);
-    EXPECT_FALSE(AllowsName(policy, "pypi.org"));
+    EXPECT_EQ(FindByHost(policy, "pkgs.example.org", 443), nullptr);
+    EXPECT_FALSE(AllowsName(policy, "pkgs.example.org"));
     EXPECT_EQ(FindByAddress(policy, ParseAddress("1.1.1.1").value(), 443), nullptr);
-    EXPECT_EQ(FindByRequest(policy, "pypi.org", 80, "GET", "/"), nullptr);
+    EXPECT_EQ(FindByRequest(policy, "pkgs.example.org", 80, "GET", "/"), nullptr);
   }
 }
 
 TEST(PolicyRules, NamesAndPortsMustFit) {
-  const Policy policy = Listed(R"("pypi.org", "*.x.org:8080", "db.example.org:5432-5440")");
-  EXPECT_NE(FindByHost(policy, "pypi.org", 80), nullptr);
-  EXPECT_NE(FindByHost(policy, "pypi.org", 443), nullptr);
-  EXPECT_EQ(FindByHost(policy, "pypi.org", 22), nullptr);
-  EXPECT_EQ(FindByHost(policy, "www.pypi.org", 443), nullptr);
+  const Policy policy = Listed(R"("pkgs.example.org", "*.x.org:8080", "db.example.org:5432-5440")");
+  EXPECT_NE(FindByHost(policy, "pkgs.example.org", 80), nullptr);
+  EXPECT_NE(FindByHost(policy, "pkgs.example.org", 443), nullptr);
+  EXPECT_EQ(FindByHost(policy, "pkgs.example.org", 22), nullptr);
+  EXPECT_EQ(FindByHost(policy, "www.pkgs.example.org", 443), nullptr);
   EXPECT_NE(FindByHost(policy, "a.x.org", 8080), nullptr);
   EXPECT_EQ(FindByHost(policy, "a.x.org", 443), nullptr);
   EXPECT_EQ(FindByHost(policy, "x.org", 8080), nullptr);

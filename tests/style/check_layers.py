@@ -10,7 +10,7 @@ LAYERS = {
     "seccomp": ({"base", "oci"}, {"libseccomp"}),
     "cgroups": ({"base", "oci"}, set()),
     "rootfs": ({"base", "oci"}, {"libarchive", "libcurl", "libpsl", "openssl", "compression"}),
-    "network": ({"base", "oci"}, {"libnl", "libnftables", "libpsl", "libidn2", "boost"}),
+    "network": ({"base", "oci"}, {"libnl", "libnftables", "libpsl", "libidn2", "boost", "openssl", "c-ares"}),
     "files": ({"base", "oci"}, {"libarchive", "re2", "nettle"}),
     "runtime": ({"base", "oci"} | LEAVES, {"libcap"}),
     "daemon": ({"base", "oci", "files", "runtime"} | LEAVES, {"boost", "sqlite", "systemd"}),
@@ -22,7 +22,7 @@ LIBRARIES = {
     "nlohmann": r"nlohmann/", "libseccomp": r"seccomp\.h$", "libarchive": r"archive(_entry)?\.h$", "libcurl": r"curl/", "libpsl": r"libpsl\.h$", "libidn2": r"idn2\.h$",
     "openssl": r"openssl/", "compression": r"(zlib|zstd|lzma|bzlib)\.h$", "libnl": r"netlink/", "libnftables": r"nftables/",
     "boost": r"boost/", "libcap": r"sys/capability\.h$", "sqlite": r"sqlite3\.h$", "systemd": r"systemd/",
-    "re2": r"re2/", "nettle": r"nettle/", "cli11": r"CLI/", "googletest": r"g(test|mock)/",
+    "re2": r"re2/", "nettle": r"nettle/", "c-ares": r"ares\.h$", "cli11": r"CLI/", "googletest": r"g(test|mock)/",
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

@@ -70,8 +70,6 @@ TEST(PackageConfig, Npms) {
       "; registry=https://no.example\n@scope:registry = \"https://s.example/x\"\n"
       "//a.example/:_authToken=word\nproxy=http://p.example:8080\nfund=false\n");
   EXPECT_THAT(found.urls, ElementsAre("https://s.example/x", "http://p.example:8080"));
-  EXPECT_FALSE(found.replaces_default);
-  EXPECT_TRUE(ReadNpmrc("registry=https://r.example/").replaces_default);
 }
 
 TEST(PackageConfig, Pips) {
@@ -81,8 +79,6 @@ TEST(PackageConfig, Pips) {
       "trusted-host = no.example\nproxy = me:word@p.example:8080\n");
   EXPECT_THAT(found.urls, ElementsAre("https://a.example/simple", "https://b.example/simple",
                                       "https://c.example/", "http://me:word@p.example:8080"));
-  EXPECT_FALSE(found.replaces_default);
-  EXPECT_TRUE(ReadPipConf("[global]\nindex-url=https://a.example/simple").replaces_default);
 }
 
 TEST(PackageConfig, Cargos) {
@@ -93,7 +89,6 @@ TEST(PackageConfig, Cargos) {
       "[http]\nproxy = \"p.example:3128\"\n");
   EXPECT_THAT(found.urls, ElementsAre("sparse+https://a.example/index/", "https://b.example/git",
                                       "http://p.example:3128"));
-  EXPECT_TRUE(found.replaces_default);
 }
 
 class PackageHostsTest : public testing::Test {
@@ -105,21 +100,19 @@ class PackageHostsTest : public testing::Test {
   }
   std::vector<std::string> Rules() {
     std::vector<std::string> rules;
-    for (const PackageHost& host : FindPackageHosts(directory_.path(), "/root").value())
-      rules.push_back(host.rule);
+    const auto found = FindPackageHosts(directory_.path(), "/root");
+    for (const PackageHost& host : *found) rules.push_back(host.rule);
     return rules;
   }
   TempDir directory_;
 };
 
-TEST_F(PackageHostsTest, AMachineWithoutConfigurationAsksTheManagersOwnHosts) {
-  EXPECT_THAT(Rules(),
-              ElementsAre("registry.npmjs.org:443", "pypi.org:443", "files.pythonhosted.org:443",
-                          "index.crates.io:443", "static.crates.io:443"));
+TEST_F(PackageHostsTest, AMachineWithoutConfigurationNamesNoHosts) {
+  EXPECT_THAT(Rules(), ElementsAre());
   EXPECT_EQ(FindPackageHosts("/nowhere", "/root").error().code, Code::kNotFound);
 }
 
-TEST_F(PackageHostsTest, EveryFileIsReadAndReplacesTheDefaults) {
+TEST_F(PackageHostsTest, EveryFileIsRead) {
   Write("/etc/apt/sources.list", "deb http://a.example/ x y\ndeb mirror+file:/etc/apt/m x y\n");
   Write("/etc/apt/m", "http://m.example/debian\tpriority:1\n");
   Write("/etc/apt/sources.list.d/b.list", "deb https://b.example/ x y\n");

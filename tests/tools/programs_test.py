@@ -82,9 +82,9 @@ class Programs(unittest.TestCase):
         self.assertRegex(shown, r"evil\.example\?\[1m +443 +tls +3 +\d+d +not in the allowlist\n")
         self.assertRegex(shown, r"denied +3\n")
         self.assertEqual(json.loads(self.hutch("net", "show", box, "--json").stdout)["mode"], "allowlist")
-        done = self.hutch("net", "set", box, "--allow", "pypi.org", "--allow", "preset:packages", "--net-limit", "total=1KiB")
+        done = self.hutch("net", "set", box, "--allow", "pkgs.example.org", "--allow", "preset:packages", "--net-limit", "total=1KiB")
         self.assertEqual((done.returncode, done.stdout), (0, b""))
-        wanted = {"mode": "allowlist", "allow": ["pypi.org", "preset:packages"], "limits": {"total_bytes": 1024}}
+        wanted = {"mode": "allowlist", "allow": ["pkgs.example.org", "preset:packages"], "limits": {"total_bytes": 1024}}
         self.assertEqual(self.fake.requests[-1], ("PATCH", f"/v1/sandboxes/{box}", {"network": wanted}))
         self.assertEqual(self.hutch("net", "set", box).returncode, 1)
         self.hutch("create", "python", "--network", "open", "--join", "ws")

@@ -54,12 +54,12 @@ TEST(CreateBody, TurnsUnitsIntoTheApis) {
 TEST(CreateBody, SaysWhatTheSandboxMayReach) {
   Options options;
   options.image = "python";
-  options.allow = {"pypi.org", R"({"host":"a.org","methods":["GET"]})"};
+  options.allow = {"pkgs.example.org", R"({"host":"a.org","methods":["GET"]})"};
   options.join = {"ws"};
   options.net_limits = {"rate=1MiB", "total=1GiB", "connections=100"};
   const oci::Json expected = {
       {"mode", "allowlist"},
-      {"allow", {"pypi.org", {{"host", "a.org"}, {"methods", {"GET"}}}}},
+      {"allow", {"pkgs.example.org", {{"host", "a.org"}, {"methods", {"GET"}}}}},
       {"join", {"ws"}},
       {"limits",
        {{"bytes_per_second", 1048576}, {"total_bytes", 1073741824}, {"connections", 100}}}};

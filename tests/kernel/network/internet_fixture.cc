@@ -101,7 +101,7 @@ int InternetTest::TalkUdp(int from, const Address& to) {
     sockaddr_storage peer = {};
     socklen_t size = sizeof peer;
     ssize_t got = -1;
-    for (int tries = 0; tries < 200 && got < 0; ++tries) {
+    for (int tries = 0; tries < 5000 && got < 0; ++tries) {
       got = ::recvfrom(server.udp.get(), &byte, 1, MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&peer),
                        &size);
       if (got < 0 && ::recv(client.get(), &byte, 1, MSG_DONTWAIT) < 0 && errno != EAGAIN)

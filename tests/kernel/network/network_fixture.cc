@@ -116,6 +116,8 @@ std::string Text(const Peer& peer) {
 
 UniqueFd Listen(int netns, const Peer& at) {
   UniqueFd fd = SocketFor(netns, at.address, SOCK_STREAM);
+  const int on = 1;
+  EXPECT_EQ(::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
   const SocketAddress address = MakeSocketAddress(at);
   EXPECT_EQ(::bind(fd.get(), address.get(), address.size), 0) << std::strerror(errno) << Text(at);
   EXPECT_EQ(::listen(fd.get(), 64), 0);

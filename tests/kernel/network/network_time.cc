@@ -12,8 +12,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/file.h"
 #include "network/inside.h"
 #include "network/netns.h"
+#include "network/open_network.h"
 
 namespace {
 
@@ -141,6 +143,47 @@ void TimeLoopbacks() {
   }
 }
 
+Address V4Of(uint8_t a, uint8_t b) {
+  return {.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, 0, 0}};
+}
+
+// 500 sandboxes with mode "open" at once.
+void TimeOpen() {
+  OpenConfig config;
+  config.pool_v4 = {.base = V4Of(100, 96), .bits = 112};
+  config.pool_v6.base.bytes[0] = 0xfd;
+  config.pool_v6.bits = 112;
+  for (const char* path :
+       {"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"})
+    Must(WriteExisting(path, "1"));
+  const auto network = Must(OpenNetwork::Start(config));
+  constexpr int kMany = 500;
+  Part cold{"Attach, cold"}, prepare{"Prepare"}, warm{"Attach, prepared"}, change{"Change"},
+      count{"Count"}, detach{"Detach"};
+  std::vector<UniqueFd> held;
+  Policy limited;
+  limited.limits = {1 << 20, 1 << 30, 100};
+  for (int i = 0; i < kMany; ++i) {
+    held.push_back(Must(MakeNetns()));
+    const std::string id = "sandbox-" + std::to_string(i);
+    const int netns = held.back().get();
+    if (i % 2 == 0) {
+      cold([&] { return network->Attach(id, netns, {}); });
+    } else {
+      prepare([&] { return network->Prepare(netns); });
+      warm([&] { return network->Attach(id, netns, {}); });
+    }
+    change([&] { return network->Change(id, limited); });
+    count([&] { return network->Count(id); });
+  }
+  for (int i = 0; i < kMany; ++i)
+    detach([&] { return network->Detach("sandbox-" + std::to_string(i)); });
+  const double begin = Microseconds();
+  held.clear();
+  std::printf("closing %d namespaces        %8.1f us\n", kMany, Microseconds() - begin);
+  for (Part* part : {&cold, &prepare, &warm, &change, &count, &detach}) part->Print();
+}
+
 }  // namespace
 
 int main() {
@@ -150,5 +193,6 @@ int main() {
   }
   TimeInside();
   TimeLoopbacks();
+  TimeOpen();
   return 0;
 }
