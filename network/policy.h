@@ -41,7 +41,7 @@ struct PortRange {
 
 // One line of the allowlist. Either a host or a range of addresses.
 struct Rule {
-  std::string host;              // "pkgs.example.org", or "*.pkgs.example.org": all below it, not itself
+  std::string host;  // "pkgs.example.org", or "*.pkgs.example.org": all below it, not itself
   std::optional<Cidr> cidr;      // instead of host
   std::vector<PortRange> ports;  // never empty: 80 and 443 where the request names none
   // Of plain HTTP, which is all a proxy can read; empty: all. A rule with either of them allows
@@ -71,7 +71,8 @@ struct Policy {
 // Rules by the name of a preset.
 using Presets = std::map<std::string, std::vector<Rule>, std::less<>>;
 
-// The request's "network": {"mode", "allow": ["pkgs.example.org", "*.x.org:8080", "10.1.0.0/16:5432-5440",
+// The request's "network": {"mode", "allow": ["pkgs.example.org", "*.x.org:8080",
+// "10.1.0.0/16:5432-5440",
 // "[2001:db8::]/32:443", "preset:packages", {"host" or "cidr", "ports", "methods", "paths",
 // "secret", "tls": "originate"}], "limits", "join"}. kInvalidArgument with the field
 // (network.allow[3]) and the reason for whatever could be misread: "*", "*.com" (a public suffix),

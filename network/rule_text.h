@@ -1,5 +1,5 @@
-// One rule of an allowlist as people write it: "pkgs.example.org", "*.x.org:8080", "10.1.0.0/16:5432-5440",
-// or an object with more to say. Pure.
+// One rule of an allowlist as people write it: "pkgs.example.org", "*.x.org:8080",
+// "10.1.0.0/16:5432-5440", or an object with more to say. Pure.
 #pragma once
 
 #include <string>

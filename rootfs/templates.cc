@@ -47,7 +47,8 @@ struct SkeletonFile {
 };
 constexpr SkeletonFile kSkeletonFiles[] = {
     {"etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"},
-    {"etc/resolv.conf", "# hutch answers here, names that the sandbox may reach\nnameserver 127.0.0.1\n"},
+    {"etc/resolv.conf",
+     "# hutch answers here, names that the sandbox may reach\nnameserver 127.0.0.1\n"},
 };
 
 Status FillDev(int dev) {

@@ -45,8 +45,8 @@ TEST(HostNames, LengthsAreBounded) {
 }
 
 TEST(HostNames, RulesTakeWhatCannotBeMisread) {
-  for (const char* text : {"pkgs.example.org", "*.pkgs.example.org", "db", "a.b.c.example.co.uk", "*.example.co.uk",
-                           "s3.amazonaws.com", "octocat.github.io"})
+  for (const char* text : {"pkgs.example.org", "*.pkgs.example.org", "db", "a.b.c.example.co.uk",
+                           "*.example.co.uk", "s3.amazonaws.com", "octocat.github.io"})
     EXPECT_EQ(InRule(text), text);
   EXPECT_EQ(InRule("*.PyPI.org."), "*.pkgs.example.org");
   EXPECT_EQ(InRule("xn--bcher-kva.example"), "xn--bcher-kva.example");
