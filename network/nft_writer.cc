@@ -127,14 +127,20 @@ void NftBatch::PutElements(uint16_t message, const std::string& set,
       request_.Bytes(NFTA_DATA_VALUE, element.key_end);
       request_.EndNest();
     }
-    if (adding && element.state != NftState::kNone) PutState(element);
+    if (adding && element.state == NftState::kChain) {
+      request_.Nest(NFTA_SET_ELEM_DATA);
+      PutVerdict(NFT_JUMP, element.chain);
+      request_.EndNest();
+    } else if (adding && element.state != NftState::kNone) {
+      PutState(element);
+    }
     request_.EndNest();
   }
   request_.EndNest();
 }
 
 void NftBatch::PutState(const NftElement& element) {
-  static constexpr const char* kNames[] = {"", "counter", "quota", "limit", "connlimit"};
+  static constexpr const char* kNames[] = {"", "counter", "quota", "limit"};
   request_.Nest(NFTA_SET_ELEM_EXPR);
   request_.Text(NFTA_EXPR_NAME, kNames[static_cast<size_t>(element.state)]);
   request_.Nest(NFTA_EXPR_DATA);
@@ -148,9 +154,6 @@ void NftBatch::PutState(const NftElement& element) {
     request_.Be32(NFTA_LIMIT_BURST, RateBurst(element.amount));
     request_.Be32(NFTA_LIMIT_TYPE, NFT_LIMIT_PKT_BYTES);
     request_.Be32(NFTA_LIMIT_FLAGS, NFT_LIMIT_F_INV);
-  } else if (element.state == NftState::kConnections) {
-    request_.Be32(NFTA_CONNLIMIT_COUNT, static_cast<uint32_t>(element.amount));
-    request_.Be32(NFTA_CONNLIMIT_FLAGS, NFT_CONNLIMIT_F_INV);
   }
   request_.EndNest();
   request_.EndNest();
@@ -166,6 +169,21 @@ void NftBatch::AddChain(const std::string& name, const Hook& hook) {
   request_.Be32(NFTA_HOOK_PRIORITY, static_cast<uint32_t>(hook.priority));
   request_.EndNest();
   request_.Be32(NFTA_CHAIN_POLICY, NF_ACCEPT);
+}
+
+void NftBatch::AddChain(const std::string& name) {
+  Message(NFT_MSG_NEWCHAIN, NLM_F_CREATE);
+  request_.Text(NFTA_CHAIN_TABLE, table_);
+  request_.Text(NFTA_CHAIN_NAME, name);
+}
+
+void NftBatch::DeleteChain(const std::string& name) {
+  Message(NFT_MSG_DELRULE, 0);
+  request_.Text(NFTA_RULE_TABLE, table_);
+  request_.Text(NFTA_RULE_CHAIN, name);
+  Message(NFT_MSG_DELCHAIN, 0);
+  request_.Text(NFTA_CHAIN_TABLE, table_);
+  request_.Text(NFTA_CHAIN_NAME, name);
 }
 
 void NftBatch::BeginRule(const std::string& chain, const char* needs) {
@@ -256,16 +274,24 @@ void NftBatch::CounterObject(const std::string& name) {
   EndExpression();
 }
 
-void NftBatch::Verdict(int verdict) {
+void NftBatch::PutVerdict(int verdict, const std::string& chain) {
+  request_.Nest(NFTA_DATA_VERDICT);
+  request_.Be32(NFTA_VERDICT_CODE, static_cast<uint32_t>(verdict));
+  if (!chain.empty()) request_.Text(NFTA_VERDICT_CHAIN, chain);
+  request_.EndNest();
+}
+
+void NftBatch::PutImmediate(int verdict, const std::string& chain) {
   BeginExpression("immediate");
   request_.Be32(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
   request_.Nest(NFTA_IMMEDIATE_DATA);
-  request_.Nest(NFTA_DATA_VERDICT);
-  request_.Be32(NFTA_VERDICT_CODE, static_cast<uint32_t>(verdict));
-  request_.EndNest();
+  PutVerdict(verdict, chain);
   request_.EndNest();
   EndExpression();
 }
+
+void NftBatch::Verdict(int verdict) { PutImmediate(verdict, ""); }
+void NftBatch::Goto(const std::string& chain) { PutImmediate(NFT_GOTO, chain); }
 
 void NftBatch::Redirect(uint16_t port) {
   const uint16_t value = __builtin_bswap16(port);

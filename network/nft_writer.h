@@ -22,9 +22,9 @@ inline constexpr uint32_t kNftIpv4Address = 7, kNftIpv6Address = 8;
 enum class NftState {
   kNone,
   kCounter,
-  kQuota,        // the rule goes on once more than `amount` bytes have passed
-  kRate,         // … when more than `amount` bytes a second pass
-  kConnections,  // … when more than `amount` connections are tracked
+  kQuota,  // the rule goes on once more than `amount` bytes have passed
+  kRate,   // … when more than `amount` bytes a second pass
+  kChain,  // none: an element of a map, which leads to a chain
 };
 struct NftElement {
   std::string key;           // fields one after the other, each filled up to 4 bytes
@@ -32,6 +32,7 @@ struct NftElement {
   NftState state = NftState::kNone;
   uint64_t amount = 0;
   uint64_t consumed = 0;  // of a quota, already
+  std::string chain = {};
   bool operator==(const NftElement&) const = default;
 };
 
@@ -58,6 +59,9 @@ class NftBatch {
   };
   void AddChain(const std::string& name, const Hook& hook);  // policy accept
 
+  void AddChain(const std::string& name);     // that others lead to
+  void DeleteChain(const std::string& name);  // with its rules
+
   void BeginRule(const std::string& chain, const char* needs = "");
   void EndRule();
   void Meta(uint32_t key);  // NFT_META_… into the register, as all that load
@@ -69,6 +73,7 @@ class NftBatch {
   void CountOver(uint32_t connections);  // the rule ends unless more are tracked
   void CounterObject(const std::string& name);
   void Verdict(int verdict);  // NF_ACCEPT, NF_DROP, NFT_RETURN
+  void Goto(const std::string& chain);
   void Redirect(uint16_t port);
   void RejectAdmin();  // ICMP or ICMPv6 "administratively prohibited"
   void NoTrack();
@@ -85,6 +90,8 @@ class NftBatch {
   void PutElements(uint16_t message, const std::string& set,
                    const std::vector<NftElement>& elements);
   void PutState(const NftElement& element);
+  void PutVerdict(int verdict, const std::string& chain);
+  void PutImmediate(int verdict, const std::string& chain);
   void BeginExpression(const char* name);
   void EndExpression();
 

@@ -53,6 +53,11 @@ uint32_t LeaseCapacity(const OpenConfig& config) {
       std::min<uint64_t>(kMaxLeases - 1, addresses < 3 ? 0 : addresses - 2));
 }
 
+uint32_t BoundOfChain(const std::string& chain) {
+  const auto bound = ParseUint(std::string_view(chain).substr(chain.rfind('_') + 1), UINT32_MAX);
+  return bound ? static_cast<uint32_t>(*bound) : 0;
+}
+
 std::string LeaseNumber::link() const { return kLinkPrefix + std::to_string(number_); }
 int LeaseNumber::host_index() const { return kHostIndexBase + static_cast<int>(number_); }
 int LeaseNumber::peer_index() const { return kPeerIndexBase + static_cast<int>(number_); }
@@ -87,7 +92,9 @@ Result<Elements> LeaseNumber::PolicyElements(const Policy& policy, uint64_t cons
   const TrafficLimits& limits = policy.limits;
   if (limits.connections != 0)
     elements[kCrowdedSet] = {
-        {.key = Key(), .state = NftState::kConnections, .amount = limits.connections}};
+        {.key = Key(),
+         .state = NftState::kChain,
+         .chain = "over_" + std::to_string(number_) + "_" + std::to_string(limits.connections)}};
   if (limits.total_bytes != 0)
     elements[kSpentSet] = {{.key = Key(),
                             .state = NftState::kQuota,

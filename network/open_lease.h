@@ -43,6 +43,8 @@ class LeaseNumber {
   uint32_t number_;
 };
 
+// A bound on connections is a chain of its own, whose name says which.
+uint32_t BoundOfChain(const std::string& chain);
 // The number of a link's name; 0 for what is none of ours.
 uint32_t NumberOfLink(const std::string& name);
 // How many leases the ranges of addresses have room for; their numbers begin with 1.

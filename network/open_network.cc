@@ -225,8 +225,22 @@ Status Network::EmptyInside(uint32_t number, int netns) {
 
 Status Network::Apply(const Elements& remove, const Elements& add, const char* what) {
   NftBatch batch(kOpenTable);
-  for (const auto& [set, elements] : remove) batch.DeleteElements(set, elements);
-  for (const auto& [set, elements] : add) batch.AddElements(set, elements);
+  for (const auto& [set, elements] : remove) {
+    batch.DeleteElements(set, elements);
+    for (const NftElement& element : elements)
+      if (element.state == NftState::kChain) batch.DeleteChain(element.chain);
+  }
+  for (const auto& [set, elements] : add) {
+    for (const NftElement& element : elements) {
+      if (element.state != NftState::kChain) continue;
+      batch.AddChain(element.chain);
+      batch.BeginRule(element.chain, "CONFIG_NFT_CONNLIMIT");
+      batch.CountOver(BoundOfChain(element.chain));
+      batch.Goto("refuse");
+      batch.EndRule();
+    }
+    batch.AddElements(set, elements);
+  }
   if (batch.empty()) return OkStatus();
   return filter_.Run(batch.Take(), what);
 }

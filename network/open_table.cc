@@ -24,8 +24,8 @@ static_assert(kMaxOpenConnections == 4096, "as in kRules");
 // hence each ends in a verdict. Destinations are judged for every packet, not only the first, so
 // that a policy holds for connections that are older than it. TCP is refused by resets, for the
 // kernel sends one ICMP error a second to each address, after the first six. Of elements that count
-// connections the kernel drops those that count none, each time it collects garbage; hence the long
-// interval, and the bound that each packet adds anew (kMaxOpenConnections).
+// connections the kernel drops those that count none, each time it collects garbage: hence a chain
+// for each policy that bounds them, and for all the bound that each packet adds anew.
 constexpr char kRules[] = R"(
 table inet hutch {
   set leases4 { type iface_index . ipv4_addr
@@ -71,10 +71,7 @@ table inet hutch {
     size 1048576
     flags dynamic
   }
-  set crowded { type iface_index
-    size 1048576
-    flags dynamic
-    gc-interval 49d
+  map crowded { type iface_index : verdict
   }
   set tracked { type iface_index
     size 1048576
@@ -124,7 +121,7 @@ table inet hutch {
     oifname "hutch*" goto refuse
     meta l4proto != { tcp, udp, icmp, ipv6-icmp } goto refuse
     ct state invalid goto discard
-    ct state new iif @crowded goto refuse
+    ct state new iif vmap @crowded
     ct state new add @tracked { iif ct count over 4096 } goto refuse
     meta l4proto { tcp, udp } iif . ip daddr . th dport @opened4 goto leave
     meta l4proto { tcp, udp } iif . ip6 daddr . th dport @opened6 goto leave
@@ -170,6 +167,18 @@ table inet hutch {
 }
 )";
 
+struct BaseChain {
+  const char* name;
+  const char* hook;
+};
+constexpr BaseChain kBaseChains[] = {{"source", "filter hook prerouting priority raw"},
+                                     {"input", "filter hook input priority filter"},
+                                     {"output", "filter hook output priority filter"},
+                                     {"forward", "filter hook forward priority filter"},
+                                     {"postrouting", "nat hook postrouting priority srcnat"}};
+constexpr const char* kChains[] = {"outward", "leave",   "inward", "enter",
+                                   "refuse",  "discard", "answer"};
+
 std::string Elements(const std::vector<Cidr>& ranges, bool v4) {
   std::vector<std::string> texts;
   for (const Cidr& range : ranges)
@@ -191,8 +200,14 @@ bool IsOne(const std::string& path) {
 }  // namespace
 
 std::string OpenTableText(const std::vector<Cidr>& reachable) {
-  // Rules go, sets stay with what is in them.
-  std::string text = "add table inet hutch\nflush table inet hutch\n";
+  // Rules go, sets and the chains of single sandboxes stay.
+  std::string text = "add table inet hutch\n";
+  for (const BaseChain& chain : kBaseChains)
+    text += std::string("add chain inet hutch ") + chain.name + " { type " + chain.hook +
+            "; }\nflush chain inet hutch " + chain.name + "\n";
+  for (const char* chain : kChains)
+    text +=
+        std::string("add chain inet hutch ") + chain + "\nflush chain inet hutch " + chain + "\n";
   text += kRules;
   const std::vector<Cidr> closed = ClosedRanges();
   FillSet(&text, "closed4", closed, true);

@@ -23,10 +23,11 @@ inline constexpr size_t kMaxLookupsPerSandbox = 32;  // in flight
 inline constexpr size_t kMaxLookups = 1024;          // in flight, all sandboxes together
 inline constexpr size_t kMaxWaitingPerName = 256;    // questions and connections for one lookup
 inline constexpr size_t kMaxAddressesPerName = 32;
-inline constexpr uint32_t kMaxNamesPerSecond = 50;                // looked up for one sandbox, and
-inline constexpr uint32_t kMaxNamesAtOnce = 200;                  // that many at once
-inline constexpr size_t kMaxDnsConnections = 32;                  // by TCP, of one sandbox
-inline constexpr std::chrono::seconds kMinPin{30}, kMaxPin{600};  // whatever the record says
+inline constexpr uint32_t kMaxNamesPerSecond = 50;  // looked up for one sandbox, and
+inline constexpr uint32_t kMaxNamesAtOnce = 200;    // that many at once
+inline constexpr size_t kMaxDnsConnections = 32;    // by TCP, of one sandbox
+inline constexpr std::chrono::seconds kMinPin{30};  // whatever the record says
+inline constexpr std::chrono::seconds kMaxPin{600};
 inline constexpr std::chrono::seconds kPinGrace{600};  // an expired address still is its name's
 inline constexpr std::chrono::seconds kMissingPin{5};  // "no such name" is remembered
 

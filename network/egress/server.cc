@@ -67,7 +67,7 @@ struct EgressServer::Guest {
   ~Guest() {
     doors.clear();
     while (!askers.empty()) (*askers.begin())->Close();
-    while (!tenant.sessions.empty()) (*tenant.sessions.begin())->Close();
+    while (!tenant.sessions.empty()) (*tenant.sessions.begin())->Abort();
     WipeSecrets(&tenant.settings);
   }
   Tenant tenant;

@@ -37,6 +37,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool connected() const { return connected_; }
   void Refuse(const std::string& reason);  // what is no longer allowed
   void Close();
+  void Abort() { Reset(); }  // as Close, and both sides see a reset
 
  private:
   enum class State {

@@ -304,6 +304,7 @@ Said EgressTest::Say(const Peer& to, const std::string& bytes, const std::string
   UniqueFd fd;
   Said said;
   said.connect_error = Connect(box(), to, &fd);
+  if (said.connect_error == -ECONNRESET) said.end = Said::End::kReset;  // sooner than we looked
   if (said.connect_error != 0) return said;
   const int flags = ::fcntl(fd.get(), F_GETFL);
   EXPECT_EQ(::fcntl(fd.get(), F_SETFL, flags & ~O_NONBLOCK), 0);
@@ -329,7 +330,10 @@ Said EgressTest::ThroughConnect(const std::string& authority, const std::string&
     said.end = rest.end;
     return said;
   }
-  return SayOn(fd.get(), bytes, until);
+  const std::string first = said.text.substr(said.text.find("\r\n\r\n") + 4);
+  said = SayOn(fd.get(), bytes, until);
+  said.text.insert(0, first);
+  return said;
 }
 
 DnsReply EgressTest::Resolve(const std::string& name, uint16_t type, bool tcp) {

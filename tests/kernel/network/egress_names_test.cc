@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "network/egress/dns_message.h"
+#include "network/egress/limits.h"
 #include "tests/kernel/network/egress_fixture.h"
 
 namespace hutch::network {
@@ -121,6 +122,15 @@ TEST_F(EgressNames, OneSandboxCannotAskWithoutEnd) {
     if (Resolve("n" + std::to_string(i) + ".good.test").code == kRefused) ++refused;
   EXPECT_EQ(refused, 1u);
   AwaitDenial("too many names at once");
+}
+
+TEST_F(EgressNames, ConnectionsByTcpAreBounded) {
+  Allow(R"({"mode":"allowlist","allow":["good.test"]})");
+  std::vector<UniqueFd> open(kMaxDnsConnections);
+  for (UniqueFd& fd : open) ASSERT_EQ(Connect(box(), {kLoopbackV4, 53}, &fd), 0);
+  UniqueFd more;
+  ASSERT_EQ(Connect(box(), {kLoopbackV4, 53}, &more), 0);
+  EXPECT_EQ(ReceiveByte(more.get()), -EPIPE);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "network/egress/limits.h"
 #include "tests/kernel/network/egress_fixture.h"
 
 namespace hutch::network {
@@ -103,6 +104,15 @@ TEST_F(EgressSettingsTest, ConnectionsAreBounded) {
   EXPECT_THAT(said.text, HasSubstr("SSH-2.0-test"));
 }
 
+TEST_F(EgressSettingsTest, IdleConnectionsAreBounded) {
+  static_assert(kMaxHalfOpen < kMaxSessions);
+  Allow(R"({"mode":"allowlist","allow":["good.test:22"]})");
+  std::vector<UniqueFd> open(kMaxHalfOpen + 1);
+  for (UniqueFd& fd : open) Connect(box(), {kLoopbackV4, kProxyPort}, &fd);
+  AwaitDenial("too many connections at once");
+  EXPECT_EQ(ReceiveByte(open.back().get()), -ECONNRESET);
+}
+
 TEST_F(EgressSettingsTest, ARateHoldsBytesBack) {
   Allow(R"({"mode":"allowlist","allow":["good.test:9"],"limits":{"bytes_per_second":1000}})");
   UniqueFd fd;
@@ -162,7 +172,7 @@ TEST_F(EgressSettingsTest, TheProgramHasNothingButSockets) {
   EXPECT_EQ(StatusField("Threads"), "1");
   EXPECT_THAT(StatusField("Uid"), ::testing::Not(StartsWith("0\t")));
   const std::string proc = "/proc/" + std::to_string(client_->process().pid());
-  const auto names = ListDirectory(proc + "/root");
+  const auto names = ListDirectory(proc + "/root/.");
   ASSERT_TRUE(names);
   EXPECT_THAT(*names, ::testing::IsEmpty());
   struct stat own {

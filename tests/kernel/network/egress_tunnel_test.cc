@@ -139,15 +139,15 @@ TEST_F(EgressTunnel, TheHostsOwnAddressesAreClosed) {
 
 TEST_F(EgressTunnel, SocksIsJudgedAlike) {
   Allow(R"({"mode":"allowlist","allow":["good.test","good.test:22"]})");
+  const std::string literal("\x05\x01\x00\x05\x01\x00\x01\x0b\x00\x00\x02\x00\x16", 13);
   const std::string granted("\x05\x00\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00", 12);
-  EXPECT_EQ(Proxy(SocksName("good.test", 22), "test\r\n").text, granted + "SSH-2.0-test\r\n");
   const std::string denied("\x05\x00\x05\x02\x00\x01\x00\x00\x00\x00\x00\x00", 12);
+  EXPECT_EQ(Proxy(literal).text, denied);  // before the name was asked for
+  EXPECT_EQ(Proxy(SocksName("good.test", 22), "test\r\n").text, granted + "SSH-2.0-test\r\n");
   const Said said = Proxy(SocksName("bad.test", 443));
   EXPECT_EQ(said.text, denied);
   EXPECT_EQ(said.end, Said::End::kClosed);
   EXPECT_EQ(AwaitDenial("not in the allowlist").protocol, "socks");
-  const std::string literal("\x05\x01\x00\x05\x01\x00\x01\x0b\x00\x00\x02\x00\x16", 13);
-  EXPECT_EQ(Proxy(literal).text, denied);   // before the name was asked for
   EXPECT_EQ(Resolve("good.test").code, 0);  // as clients do that resolve themselves
   EXPECT_EQ(Proxy(literal, "test\r\n").text, granted + "SSH-2.0-test\r\n");
   EXPECT_EQ(Proxy(SocksName("good.test", 443) + MakeHello("evil.test")).end, Said::End::kReset);
