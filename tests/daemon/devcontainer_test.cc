@@ -73,6 +73,23 @@ TEST(Devcontainer, RefusalsNameTheProperty) {
   }
 }
 
+TEST(Devcontainer, PortsAreForwarded) {
+  const Template made =
+      Made(R"("forwardPorts":[3000,"localhost:4000","8080:5000"],"appPort":["9000:3000",6000],)"
+           R"("portsAttributes":{"3000":{"label":"web","onAutoForward":"notify"},"7000":{}},)"
+           R"("otherPortsAttributes":{"onAutoForward":"ignore"})");
+  EXPECT_EQ(oci::PrintJson(made.settings["ports"]),
+            R"([{"address":"127.0.0.1","host_port":9000,"label":"web","port":3000},)"
+            R"({"address":"127.0.0.1","host_port":0,"port":4000},)"
+            R"({"address":"127.0.0.1","host_port":8080,"port":5000},)"
+            R"({"address":"127.0.0.1","host_port":0,"port":6000}])");
+  EXPECT_EQ(Wrong(R"("forwardPorts":["db:5432"])").code, Code::kUnsupported);
+  EXPECT_EQ(Wrong(R"("forwardPorts":["db:5432"])").field, "forwardPorts[0]");
+  EXPECT_EQ(Wrong(R"("forwardPorts":[70000])").field, "forwardPorts[0]");
+  EXPECT_EQ(Wrong(R"("appPort":"x")").field, "appPort");
+  EXPECT_EQ(Wrong(R"("forwardPorts":[53])").field, "ports[0].port");
+}
+
 TEST(Devcontainer, UnknownPropertiesAreRefused) {
   EXPECT_EQ(Wrong(R"("imgae":"y")").field, "imgae");
   EXPECT_EQ(Wrong(R"("hostRequirements":{"cores":1})").field, "hostRequirements.cores");

@@ -25,6 +25,25 @@ TEST(CreateBody, HoldsOnlyWhatWasSaid) {
   EXPECT_EQ(oci::PrintJson(*PlanCreateBody(options)), R"({"image":"python"})");
 }
 
+TEST(CreateBody, PortsAreReadFromTheirEnd) {
+  const auto port = [](const char* text) {
+    const auto json = PlanPort("--publish", text);
+    return json ? oci::PrintJson(*json) : json.error().field;
+  };
+  EXPECT_EQ(port("3000"), R"({"port":3000})");
+  EXPECT_EQ(port("8080:3000"), R"({"host_port":8080,"port":3000})");
+  EXPECT_EQ(port("127.0.0.1:8080:3000"), R"({"address":"127.0.0.1","host_port":8080,"port":3000})");
+  EXPECT_EQ(port("127.0.0.1::3000"), R"({"address":"127.0.0.1","port":3000})");
+  EXPECT_EQ(port("[::1]:8080:3000"), R"({"address":"::1","host_port":8080,"port":3000})");
+  for (const char* wrong : {"", "x", "0", "70000", ":3000", "3000:", "x:3000", "8080:3000/tcp"})
+    EXPECT_EQ(port(wrong), "--publish") << wrong;
+  Options options;
+  options.image = "python";
+  options.publish = {"3000", "8080:4000"};
+  EXPECT_EQ(oci::PrintJson((*PlanCreateBody(options))["ports"]),
+            R"([{"port":3000},{"host_port":8080,"port":4000}])");
+}
+
 TEST(CreateBody, TurnsUnitsIntoTheApis) {
   Options options;
   options.image = "python";
