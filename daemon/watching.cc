@@ -2,6 +2,8 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
+
 #include "daemon/audit.h"
 #include "daemon/limits.h"
 #include "daemon/routes.h"
@@ -104,8 +106,14 @@ void Watching::CommandEnded(const SandboxEntry* entry, const Result<ExecResult>&
   Tell(EventKind::kExecFinished, *entry, detail);
 }
 
+// The protocol is the egress program's word, and that one reads what tenants send: no label is made
+// of what nobody knows.
 void Watching::NetworkDenied(const SandboxEntry& entry, const oci::Json& denial) {
-  metrics_.denials[denial.value("protocol", "")] += denial.value("times", uint64_t{1});
+  constexpr const char* kProtocols[] = {"dns", "http", "connect", "socks", "tls", "tcp"};
+  std::string protocol = denial.value("protocol", "");
+  if (std::find(std::begin(kProtocols), std::end(kProtocols), protocol) == std::end(kProtocols))
+    protocol = "other";
+  metrics_.denials[protocol] += denial.value("times", uint64_t{1});
   Tell(EventKind::kNetworkDenied, entry, denial);
 }
 

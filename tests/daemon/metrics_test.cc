@@ -74,6 +74,17 @@ TEST_F(MetricsRequestTest, AnswersAreCountedByRouteAndStatus) {
   EXPECT_EQ(Value("hutch_http_requests_total{method=\"\",route=\"\",status=\"404\"}"), 1);
 }
 
+TEST_F(MetricsRequestTest, DenialsMakeNoLabelsOfTheirOwn) {
+  SandboxEntry entry;
+  entry.facts.id = "sb-x";
+  watching_.NetworkDenied(entry, {{"protocol", "dns"}, {"times", 3}});
+  for (const char* made_up : {"a", "b", "c"})
+    watching_.NetworkDenied(entry, {{"protocol", made_up}, {"times", 1}});
+  EXPECT_EQ(Value("hutch_network_denials_total{protocol=\"dns\"}"), 3);
+  EXPECT_EQ(Value("hutch_network_denials_total{protocol=\"other\"}"), 3);
+  EXPECT_EQ(watching_.metrics().denials.size(), 2u);
+}
+
 TEST(CpuWindow, ASecondLookIsOfTheTimeBetween) {
   const SteadyTime born{std::chrono::seconds(100)};
   const auto at = [&](int ms) { return born + Milliseconds(ms); };

@@ -103,6 +103,19 @@ class Events(CliCase):
         self.assertEqual((oom["kind"], finished["detail"]["cause"]), ("sandbox.oom", "out_of_memory"))
         self.assertEqual(oom["detail"]["process_id"], finished["detail"]["process_id"])
 
+    def test_what_the_network_refuses_is_told(self):
+        box = self.sandbox(name="walled", labels={"team": "n"}, network={"mode": "allowlist", "allow": ["allowed.example"]})
+        before = self.metrics()
+        follower = self.follow("&label=team=n")
+        self.client.exec(box, "nslookup refused.example 127.0.0.1")
+        denied = follower.await_kind("network.denied")
+        self.assertEqual((denied["sandbox"], denied["name"], denied["detail"]["protocol"], denied["detail"]["host"]),
+                         (box, "walled", "dns", "refused.example"))
+        self.assertGreater(self.metrics().value("hutch_network_denials_total", protocol="dns"), before.value("hutch_network_denials_total", protocol="dns"))
+        self.assertGreater(self.client.call("GET", f"/v1/sandboxes/{box}/stats")["network"]["names_denied"], 0)
+        self.client.call("PATCH", f"/v1/sandboxes/{box}", {"network": {"mode": "none"}})
+        self.assertEqual(follower.await_kind("network.changed")["detail"]["mode"], "none")
+
     def test_images_are_told(self):
         cursor = self.page()["next_cursor"]
         self.daemon.import_busybox()
