@@ -177,9 +177,10 @@ std::string_view TakeLast(std::string_view* text) {
 }
 
 Result<Json> PortFields(std::string_view text) {
+  const bool alone = text.find(':') == std::string_view::npos;
   ASSIGN_OR_RETURN(const uint64_t port, PortValue(TakeLast(&text)));
   Json json = {{"port", port}};
-  if (text.empty()) return json;
+  if (alone) return json;
   const bool has_address = text.find(':') != std::string_view::npos;
   if (const std::string_view host = TakeLast(&text); !host.empty()) {
     ASSIGN_OR_RETURN(json["host_port"], PortValue(host));

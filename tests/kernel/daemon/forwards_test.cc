@@ -257,7 +257,7 @@ TEST_F(ForwardsTest, TheEndOfTheSandboxResetsAllAndFreesThePort) {
   ASSERT_EQ(::recv(inside.get(), &byte, 1, 0), 1);
   EXPECT_EQ(ReadError(inside), ECONNRESET);
   EXPECT_TRUE(forwards_.List(kBox).empty());
-  EXPECT_TRUE(forwards_.Reserve(facts, "").has_value());
+  WaitUntil([&] { return forwards_.Reserve(facts, "").has_value(); }, "the port is free");
 }
 
 TEST_F(ForwardsTest, ARemovedPortIsFreeOnceThatIsTold) {
