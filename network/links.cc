@@ -38,7 +38,6 @@ void PutEnd(NetlinkRequest& request, const LinkEnd& end) {
   // The kernel's default is a queue for each possible processor.
   request.U32(IFLA_NUM_TX_QUEUES, 1);
   request.U32(IFLA_NUM_RX_QUEUES, 1);
-  if (end.master != 0) request.U32(IFLA_MASTER, static_cast<uint32_t>(end.master));
 }
 
 void PutAddress(NetlinkRequest& request, uint16_t type, const Address& address) {
@@ -107,15 +106,6 @@ void AddVeth(NetlinkRequest& request, const LinkEnd& end, const LinkEnd& peer, i
   request.U32(IFLA_NET_NS_FD, static_cast<uint32_t>(peer_netns));
   request.EndNest();
   request.EndNest();
-  request.EndNest();
-}
-
-void AddBridge(NetlinkRequest& request, const LinkEnd& end) {
-  request.Begin(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, "CONFIG_BRIDGE");
-  request.Header(Header(end));
-  PutEnd(request, end);
-  request.Nest(IFLA_LINKINFO);
-  request.Text(IFLA_INFO_KIND, "bridge");
   request.EndNest();
 }
 

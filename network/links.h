@@ -25,11 +25,9 @@ struct LinkEnd {
   HardwareAddress hardware = {};
   LinkState state = LinkState::kDown;
   Arp arp = Arp::kUsed;
-  int master = 0;  // index of its bridge
 };
 // `peer` is made in `peer_netns` (a descriptor of a namespace, no pidfd), never in this one.
 void AddVeth(NetlinkRequest& request, const LinkEnd& end, const LinkEnd& peer, int peer_netns);
-void AddBridge(NetlinkRequest& request, const LinkEnd& end);
 void DeleteLink(NetlinkRequest& request, int index);
 void SetLinkState(NetlinkRequest& request, int index, LinkState state);
 void SetAlias(NetlinkRequest& request, int index, const std::string& alias);

@@ -1,9 +1,10 @@
 // Networks that sandboxes join: each is a network namespace of its own that routes between its
 // members and has no way out; a member has one end of a veth pair, the namespace the other. So
 // nobody else can be reached from it or reach it, whatever the host's rules are. There is no
-// bridge: nothing to answer ARP, flood or be told a neighbour's address falsely. The namespace is
-// kept by a bind mount at <directory>/<name>, or a process-independent equal, so that it outlives
-// hutchd. Needs CAP_NET_ADMIN, CAP_SYS_ADMIN; one thread, as in network/open_network.h.
+// bridge: nothing to answer ARP, flood or be told a neighbour's address falsely. The descriptor of
+// MakeWorkspace is all that keeps the namespace: when its holder ends, all links of the network go
+// with it, and its members join a new one. Needs CAP_NET_ADMIN, CAP_SYS_ADMIN; one thread, as in
+// network/open_network.h.
 #pragma once
 
 #include <string>

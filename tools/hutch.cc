@@ -10,6 +10,7 @@
 #include "tools/commands.h"
 #include "tools/completion.h"
 #include "tools/doctor/mount_probe.h"
+#include "tools/doctor/network_probe.h"
 
 namespace {
 
@@ -35,6 +36,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (!words.empty() && words[0] == "__hold-namespace") return HoldNamespace(words);
+  if (!words.empty() && words[0] == "__probe-network") return AnswerNetworkProbe(words);
   const Arguments arguments = ParseArguments(words);
   if (arguments.command != nullptr) return Run(*arguments.command, arguments.options);
   const int output = arguments.exit_code == 0 ? STDOUT_FILENO : STDERR_FILENO;

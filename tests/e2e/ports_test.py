@@ -468,11 +468,14 @@ class Path(PortsCase):
     def test_requests_beyond_the_bound_are_refused(self):
         inside.start(self.client, self.box, inside.SILENT, 4000)
         with contextlib.ExitStack() as stack:
-            for _ in range(270):  # those too many are refused, too
+            def hold():
                 connection = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
                 connection.connect(self.daemon.socket)
                 connection.sendall(get(self.target("/", 4000)))
+            for _ in range(256):
+                hold()
             def full():
+                hold()  # a question that was answered before the last of them had its place
                 status, _, body = self.client.raw("GET", self.target("/x"))
                 return status == 429 and json.loads(body)["error"]["code"] == "limit"
             wait_until(full, "one more is refused")

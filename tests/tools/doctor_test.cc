@@ -56,5 +56,48 @@ TEST(Doctor, MountsOverProc) {
               ElementsAre("/proc/kcore"));
 }
 
+TEST(Doctor, MissingOptionsAreNamedWithTheModesThatNeedThem) {
+  EXPECT_EQ(JudgeFilter({}).level, Level::kOk);
+  const Finding open = JudgeFilter({{"CONFIG_NFT_MASQ", FilterUse::kOpen}});
+  EXPECT_EQ(open.level, Level::kWarn);
+  EXPECT_EQ(open.found, "missing: CONFIG_NFT_MASQ; mode open cannot be used");
+  EXPECT_NE(open.fix.find("CONFIG_NFT_MASQ"), std::string::npos);
+  EXPECT_EQ(
+      JudgeFilter({{"CONFIG_NFT_MASQ", FilterUse::kOpen}, {"CONFIG_NFT_REDIR", FilterUse::kAll}})
+          .found,
+      "missing: CONFIG_NFT_MASQ, CONFIG_NFT_REDIR; no mode but none can be used");
+}
+
+TEST(Doctor, ForwardingNamesTheSetting) {
+  EXPECT_EQ(JudgeForwarding("1", "1").level, Level::kOk);
+  EXPECT_EQ(JudgeForwarding("1", "").level, Level::kOk);
+  EXPECT_EQ(JudgeForwarding("", "").level, Level::kWarn);
+  const Finding v4 = JudgeForwarding("0", "1"), v6 = JudgeForwarding("1", "0");
+  EXPECT_EQ(v4.level, Level::kWarn);
+  EXPECT_NE(v4.fix.find("sysctl -w net.ipv4.ip_forward=1, "), std::string::npos);
+  EXPECT_EQ(v6.level, Level::kWarn);
+  EXPECT_NE(v6.fix.find("sysctl -w net.ipv6.conf.all.forwarding=1, "), std::string::npos);
+}
+
+TEST(Doctor, FirewallsThatDropWhatIsForwarded) {
+  const auto found = DroppingForwardChains(
+      R"({"nftables": [{"metainfo": {"json_schema_version": 1}}, {"chain": [1]}, {"chain": {}},
+        {"chain": {"family": "inet", "table": "a", "name": "plain", "handle": 1}},
+        {"chain": {"family": "inet", "table": "a", "name": "in", "type": "filter",
+                   "hook": "input", "prio": 0, "policy": "drop"}},
+        {"chain": {"family": "inet", "table": "a", "name": "open", "type": "filter",
+                   "hook": "forward", "prio": 0, "policy": "accept"}},
+        {"chain": {"family": "bridge", "table": "a", "name": "b", "type": "filter",
+                   "hook": "forward", "prio": 0, "policy": "drop"}},
+        {"chain": {"family": "ip", "table": "filter", "name": "FORWARD", "type": "filter",
+                   "hook": "forward", "prio": 0, "policy": "drop"}}]})");
+  ASSERT_TRUE(found.has_value());
+  ASSERT_EQ(found->size(), 1u);
+  EXPECT_EQ(found->front().family + " " + found->front().table + " " + found->front().name,
+            "ip filter FORWARD");
+  EXPECT_FALSE(DroppingForwardChains("netlink: Error").has_value());
+  EXPECT_FALSE(DroppingForwardChains("[]").has_value());
+}
+
 }  // namespace
 }  // namespace hutch::tools

@@ -325,6 +325,22 @@ class Programs(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"FAIL daemon: start it", done.stdout)
 
+        for name in ("nf_tables", "veth", "IPv6", "forwarding", "other firewalls", "hutch-egress"):
+            self.assertIn(name, rows)
+
+    def test_network_probe_finds_what_is_not_there(self):
+        # NEED:NAME of tools/doctor/network_probe.h. "cmp" is a part of nf_tables itself.
+        lines = self.hutch("__probe-network", "1:cmp", "0:hutch_none", "1:hutch_none", "2:hutch_none", "9:cmp").stdout.decode().split()
+        if lines[0] != "0":  # errno of unshare(2)
+            self.assertNotEqual(os.geteuid(), 0, lines)
+            self.assertEqual(len(lines), 1)
+            return
+        self.assertEqual(len(lines), 5, lines)
+        self.assertIn(lines[1], ("0", "2"))
+        self.assertEqual(lines[2], "1")
+        for line in lines[3:]:
+            self.assertEqual(line, "1" if lines[1] == "0" else "2")
+
     @unittest.skipIf(os.geteuid() != 0, "hutch-bench needs root")
     def test_bench(self):
         svg = self.directory.name + "/b.svg"

@@ -46,6 +46,13 @@ Finding CheckIdmappedMounts(Client& client);
 Finding CheckIoUring(Client& client);
 Finding CheckAutogroup(Client& client);
 Finding CheckProcMounts(Client& client);
+// network_checks.cc
+Finding CheckPacketFilter(Client& client);
+Finding CheckVeth(Client& client);
+Finding CheckIpv6(Client& client);
+Finding CheckForwarding(Client& client);
+Finding CheckFirewall(Client& client);
+Finding CheckEgress(Client& client);
 // host_checks.cc
 Finding CheckSubordinateIds(Client& client);
 Finding CheckOpenFiles(Client& client);
@@ -76,5 +83,21 @@ std::vector<std::string> OverlappingRanges(const std::string& subid_file);
 
 // Mounts over parts of /proc, which keep the kernel from giving a sandbox a fresh one.
 std::vector<std::string> MountsBelowProc(const std::string& mountinfo);
+
+enum class FilterUse { kAll, kOpen };  // every mode but none; mode open alone
+struct MissingOption {
+  const char* option;  // of the kernel's configuration
+  FilterUse use;
+};
+Finding JudgeFilter(const std::vector<MissingOption>& missing);
+
+// The values of net.ipv4.ip_forward and net.ipv6.conf.all.forwarding; empty: no such setting.
+Finding JudgeForwarding(const std::string& v4, const std::string& v6);
+
+struct NftChain {
+  std::string family, table, name;
+};
+// Of what `nft -j list chains` prints: those that drop what is forwarded by their policy.
+Result<std::vector<NftChain>> DroppingForwardChains(const std::string& nft_json);
 
 }  // namespace hutch::tools

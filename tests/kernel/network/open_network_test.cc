@@ -290,7 +290,9 @@ TEST_F(OpenNetworkTest, ANewProcessTakesUpWhatLivesAndRemovesTheRest) {
   ASSERT_TRUE(none) << none.error().ToString();
   EXPECT_THAT(*none, IsEmpty());
   EXPECT_EQ(Output(host_.get(), "ip -o link | grep -c hutch"), "0\n");
-  EXPECT_EQ(Output(host_.get(), "nft list table inet hutch | grep 'elements = { 12' | grep -v 'ct count'"), "");
+  EXPECT_EQ(Output(host_.get(),
+                   "nft list table inet hutch | grep 'elements = { 12' | grep -v 'ct count'"),
+            "");
 }
 
 TEST_F(OpenNetworkTest, AHalfMadeSandboxIsRemovedAsStray) {
