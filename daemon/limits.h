@@ -134,7 +134,7 @@ inline constexpr size_t kMaxQueuedJobs = 64;
 inline constexpr size_t kMaxQueuedNetworkJobs = 8192;
 
 // Networks.
-inline constexpr size_t kMaxKeptDenials = 100;  // of a sandbox, for GET .../network
+inline constexpr size_t kKeptDenials = 100;  // of a sandbox, for GET .../network
 inline constexpr size_t kPullsAtOnce = 4;
 inline constexpr Milliseconds kProgressInterval{50};
 

@@ -1,7 +1,6 @@
 #include "daemon/sandbox_networks.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -10,8 +9,8 @@
 #include "base/log.h"
 #include "daemon/limits.h"
 #include "daemon/network_request.h"
+#include "daemon/sandbox_networks_state.h"
 #include "daemon/secrets.h"
-#include "network/counters.h"
 #include "network/inside.h"
 #include "network/rule_text.h"
 
@@ -28,6 +27,10 @@ constexpr Milliseconds kRestorePauseLater{1000};
 constexpr int kQuickRestores = 100;
 constexpr Milliseconds kListenPause{5};
 constexpr int kMaxListenTries = 200;
+constexpr Milliseconds kEgressPatience{10'000};
+constexpr Milliseconds kMaxEgressPause{10'000};
+constexpr Milliseconds kDetachPause{200};
+constexpr int kMaxDetachTries = 50;
 constexpr char kCountersName[] = "network.counters";
 
 std::vector<ListenerKind> KindsOf(const Policy& policy) {
@@ -38,99 +41,12 @@ std::vector<ListenerKind> KindsOf(const Policy& policy) {
   return {ListenerKind::kDnsUdp, ListenerKind::kDnsTcp};
 }
 
-// All zero without a file. Read, not mapped: whoever has the file, too, could cut it under a
-// mapping.
-oci::Json CountersJson(int fd) {
-  // In the order of network::Counters, its version first.
-  static constexpr const char* kNames[] = {nullptr,        "sent_bytes", "received_bytes",
-                                           "connections",  "denied",     "names_answered",
-                                           "names_denied", "failed",     "secrets_used"};
-  uint64_t numbers[std::size(kNames)] = {};
-  static_assert(sizeof numbers == sizeof(network::Counters));
-  if (fd >= 0 && ::pread(fd, numbers, sizeof numbers, 0) != static_cast<ssize_t>(sizeof numbers))
-    std::fill(std::begin(numbers), std::end(numbers), 0);
-  oci::Json json = {{"refused_packets", 0}};
-  for (size_t i = 1; i < std::size(kNames); ++i) json[kNames[i]] = numbers[i];
-  return json;
-}
-
-void AddAddresses(oci::Json& json, const oci::Json& network, const network::Address& v4,
-                  const network::Address& v6) {
-  for (const network::Address& address : {v4, v6})
-    json["addresses"].push_back({{"network", network}, {"address", address.ToString()}});
-}
-
-// Its addresses in a network that it joined.
-void AddMember(oci::Json& json, const Result<oci::Json>& network, const std::string& id) {
-  if (!network.has_value()) return;
-  for (const oci::Json& member : (*network)["members"])
-    if (member["id"] == id)
-      for (const char* address : {"address_v4", "address_v6"})
-        json["addresses"].push_back(
-            {{"network", (*network)["name"]}, {"address", member[address]}});
-}
-
 Error Gone() { return Error{.code = Code::kBadState, .what = "the sandbox ended meanwhile"}; }
 
 }  // namespace
 
-struct SandboxNetworks::Net {
-  std::string id, name;
-  UniqueFd target;    // a pidfd of its first process
-  UniqueFd counters;  // the file, on the run directory's tmpfs
-
-  // What is there.
-  std::vector<ListenerKind> listens;
-  bool caught = false, leased = false;
-  bool in_kernel = false;  // the worker has it
-  std::optional<network::OpenLease> lease;
-  std::set<std::string> joined;  // networks
-
-  // What is being done.
-  Policy wanted;
-  Done done;             // of the change under way; empty: none is
-  uint64_t awaited = 0;  // number of the settings the egress program has not applied yet
-  std::deque<std::pair<Policy, Done>> later;
-  bool open_settled = false;
-  int listen_tries = 0;
-  bool restoring = false;
-  int restores = 0;
-  Timer retry;
-
-  std::deque<oci::Json> denials;  // the latest, newest last
-};
-
-// The worker's alone, and there as long as it may have a job with it.
-struct SandboxNetworks::OpenMode {
-  network::OpenConfig config;
-  std::string mark;  // a file that tells a later daemon to look for what is left
-  std::unique_ptr<network::OpenNetwork> network;
-
-  Result<network::OpenNetwork*> Get() {
-    if (network == nullptr) {
-      RETURN_IF_ERROR(WriteFileAtomic(mark, "", Durability::kMemory));
-      ASSIGN_OR_RETURN(network, network::OpenNetwork::Start(config));
-    }
-    return network.get();
-  }
-  Status Settle(Net& net, const Policy& wanted, bool gone) {
-    ASSIGN_OR_RETURN(network::OpenNetwork* const open, Get());
-    if (wanted.mode != Mode::kOpen) {
-      // Its link inside goes now where it lives on, else with its namespace.
-      RETURN_IF_ERROR(gone ? open->Detach(net.id) : open->Withdraw(net.id, net.target.get()));
-      net.leased = false;
-      net.lease.reset();
-      return OkStatus();
-    }
-    if (net.leased) return open->Change(net.id, wanted);
-    ASSIGN_OR_RETURN(net.lease, open->Attach(net.id, net.target.get(), wanted));
-    net.leased = true;
-    return OkStatus();
-  }
-};
-
 SandboxNetworks::SandboxNetworks(const Parts& parts)
-    : parts_(parts), open_(std::make_shared<OpenMode>()) {
+    : parts_(parts), egress_pause_(kEgressPause), open_(std::make_shared<OpenMode>()) {
   const NetworkConfig& config = parts.config.network;
   // CheckConfig() has seen that they are ranges.
   open_->mark = OpenMark();
@@ -171,6 +87,11 @@ void SandboxNetworks::Start(const Who& who, const Policy& policy, Done done, boo
     it = nets_.emplace(who.id, net).first;
   }
   const NetPtr net = it->second;
+  if (net->phase == Net::Phase::kRetrying) {  // what cannot be had is wanted no more
+    net->retry.Cancel();
+    net->restoring = false;
+    net->done = nullptr;
+  }
   if (net->done) return net->later.emplace_back(policy, std::move(done)), void();
   Begin(net, policy, std::move(done));
 }
@@ -180,24 +101,47 @@ void SandboxNetworks::Start(const Who& who, const Policy& policy, Done done, boo
 void SandboxNetworks::Begin(const NetPtr& net, const Policy& policy, Done done) {
   net->wanted = policy;
   net->done = std::move(done);
-  Narrow(*net);
   net->open_settled = false;
   net->listen_tries = 0;
+  net->phase = Net::Phase::kClosing;
+  if (net->listens.empty() || net->listens == KindsOf(policy)) return Closed(net);
+  // Not Forget: that is not answered.
+  const Result<uint64_t> number = egress_->Set(net->id, {}, {}, net->counters.get());
+  Await(net, number.has_value() ? *number : UINT64_MAX);
+  if (!number.has_value()) EndEgressSoon();
+}
+
+// Everything that went through the egress program is closed, or goes on in the same mode.
+void SandboxNetworks::Closed(const NetPtr& net) {
+  if (net->listens != KindsOf(net->wanted)) ForgetListeners(*net);
+  net->phase = Net::Phase::kLinks;
+  CloseCatchOf(*net);
   Continue(net);
 }
 
-void SandboxNetworks::Narrow(Net& net) {
-  if (!net.listens.empty() && net.listens != KindsOf(net.wanted)) {
-    if (egress_ != nullptr) IgnoreError(egress_->Forget(net.id), "it ends, and all of it with it");
-    net.listens.clear();
-  }
-  if (net.caught && net.wanted.mode != Mode::kAllowlist) {
-    const Status closed = network::CloseCatch(net.target.get());
-    if (!closed.has_value())
-      Log(LogLevel::kWarning, "a catch could not be closed",
-          {{"sandbox", net.id}, {"error", closed.error().ToString()}});
-    net.caught = false;
-  }
+void SandboxNetworks::ForgetListeners(Net& net) {
+  if (net.listens.empty()) return;
+  net.listens.clear();
+  // One that does not listen to this may go on with what it had: it must end.
+  if (egress_ != nullptr && !egress_->Forget(net.id).has_value()) EndEgressSoon();
+}
+
+void SandboxNetworks::CloseCatchOf(Net& net) {
+  if (!net.caught || net.wanted.mode == Mode::kAllowlist) return;
+  net.caught = false;
+  const Status closed = network::CloseCatch(net.target.get());
+  if (!closed.has_value())
+    Log(LogLevel::kWarning, "a catch could not be closed",
+        {{"sandbox", net.id}, {"error", closed.error().ToString()}});
+}
+
+// A program that does not answer is ended, and with it all that it may have let through.
+void SandboxNetworks::Await(const NetPtr& net, uint64_t number) {
+  net->awaited = number;
+  net->await_timer.Start(parts_.loop, kEgressPatience, [this] {
+    Log(LogLevel::kError, "hutch-egress does not answer", {});
+    EndEgressSoon();
+  });
 }
 
 // One thing after the other, until everything is as it is wanted.
@@ -213,9 +157,12 @@ void SandboxNetworks::Continue(const NetPtr& net) {
     return SettleOpen(net);
   for (const std::string& name : wanted)
     if (!net->joined.contains(name)) return Join(net, name);
-  const Status status = Widen(*net);
+  const Result<uint64_t> number = Widen(*net);
+  const Status status = number.has_value() ? OkStatus() : Status(number.error());
   if (SocketsLinger(*net, status)) return;
-  if (!status.has_value() || net->awaited == 0) Finish(net, status);
+  net->phase = Net::Phase::kOpening;
+  if (!status.has_value() || *number == 0) return Finish(net, status);
+  Await(net, *number);
 }
 
 // Sockets of the mode before are closed by another process, which takes a moment. A program inside
@@ -225,7 +172,7 @@ bool SandboxNetworks::SocketsLinger(Net& net, const Status& status) {
   if (++net.listen_tries > kMaxListenTries) return false;
   net.retry.Start(parts_.loop, kListenPause, [this, id = net.id] {
     const auto it = nets_.find(id);
-    if (it != nets_.end() && it->second->done) Continue(NetPtr(it->second));
+    if (it != nets_.end() && it->second->phase == Net::Phase::kLinks) Continue(NetPtr(it->second));
   });
   return true;
 }
@@ -268,17 +215,18 @@ void SandboxNetworks::SettleOpen(const NetPtr& net) {
   Finish(net, begun);
 }
 
-Status SandboxNetworks::Widen(Net& net) {
+// The number of the settings to wait for; 0: there is nothing to wait for.
+Result<uint64_t> SandboxNetworks::Widen(Net& net) {
   if (net.wanted.mode == Mode::kAllowlist && !net.caught) {
     RETURN_IF_ERROR(network::OpenCatch(net.target.get()));
     net.caught = true;
   }
-  if (KindsOf(net.wanted).empty()) return OkStatus();
+  if (KindsOf(net.wanted).empty()) return uint64_t{0};
   if (egress_ == nullptr) RETURN_IF_ERROR(StartEgress());
   return net.listens.empty() ? Listen(net) : SendSettings(net, {});
 }
 
-Status SandboxNetworks::Listen(Net& net) {
+Result<uint64_t> SandboxNetworks::Listen(Net& net) {
   if (!net.counters.valid()) {
     const std::string path = parts_.config.run_dir + "/sandboxes/" + net.id + "/" + kCountersName;
     ASSIGN_OR_RETURN(net.counters, Open(path, O_RDWR | O_CREAT, 0600));
@@ -286,12 +234,13 @@ Status SandboxNetworks::Listen(Net& net) {
   const std::vector<ListenerKind> kinds = KindsOf(net.wanted);
   ASSIGN_OR_RETURN(const std::vector<network::Listener> listeners,
                    network::MakeListeners(net.target.get(), kinds));
-  RETURN_IF_ERROR(SendSettings(net, listeners));
+  ASSIGN_OR_RETURN(const uint64_t number, SendSettings(net, listeners));
   net.listens = kinds;
-  return OkStatus();
+  return number;
 }
 
-Status SandboxNetworks::SendSettings(Net& net, const std::vector<network::Listener>& listeners) {
+Result<uint64_t> SandboxNetworks::SendSettings(Net& net,
+                                               const std::vector<network::Listener>& listeners) {
   network::EgressSettings settings{.policy = net.wanted, .hosts = {}, .secrets = {}};
   settings.hosts = parts_.workspaces.HostsFor(net.id);
   for (const network::Rule& rule : net.wanted.allow) {
@@ -299,22 +248,24 @@ Status SandboxNetworks::SendSettings(Net& net, const std::vector<network::Listen
     ASSIGN_OR_RETURN(settings.secrets[rule.secret],
                      LoadSecret(parts_.config.network.secrets_dir, rule.secret));
   }
-  ASSIGN_OR_RETURN(net.awaited, egress_->Set(net.id, settings, listeners, net.counters.get()));
-  return OkStatus();
+  return egress_->Set(net.id, settings, listeners, net.counters.get());
 }
 
 // What was made by then stays, and is closed: the egress program has no settings for it.
 void SandboxNetworks::TryAgain(const NetPtr& net) {
+  net->phase = Net::Phase::kRetrying;
   const bool quick = ++net->restores < kQuickRestores;
   net->retry.Start(parts_.loop, quick ? kRestorePause : kRestorePauseLater, [this, net] {
-    if (!Lives(net) || !net->done) return;
+    if (!Lives(net) || net->phase != Net::Phase::kRetrying) return;
     Begin(net, Policy(net->wanted), std::exchange(net->done, nullptr));
   });
 }
 
 void SandboxNetworks::Finish(const NetPtr& net, Status status) {
   net->awaited = 0;
-  if (!status.has_value() && net->restoring && Lives(net)) return TryAgain(net);
+  net->await_timer.Cancel();
+  net->phase = Net::Phase::kIdle;
+  if (!status.has_value() && net->restoring && net->later.empty()) return TryAgain(net);
   net->restoring = false;
   if (!status.has_value()) {
     Log(LogLevel::kWarning, "a network could not be set up",
@@ -332,9 +283,14 @@ void SandboxNetworks::Finish(const NetPtr& net, Status status) {
 // Nothing is open for it any more; what the kernel still has of it goes behind.
 void SandboxNetworks::CloseAll(const NetPtr& net) {
   net->wanted = Policy{};
-  Narrow(*net);
+  ForgetListeners(*net);
+  CloseCatchOf(*net);
   for (const std::string& name : std::exchange(net->joined, {}))
-    parts_.workspaces.Leave(name, net->id, net->target.get(), [](const Status&) {});
+    parts_.workspaces.Leave(name, net->id, net->target.get(), [id = net->id](const Status& left) {
+      if (!left.has_value())
+        Log(LogLevel::kError, "a sandbox could not be taken out of a network",
+            {{"sandbox", id}, {"error", left.error().ToString()}});
+    });
   DetachLater(net);
 }
 
@@ -342,18 +298,22 @@ void SandboxNetworks::DetachLater(const NetPtr& net) {
   if (net->in_kernel || !net->leased) return;  // the end of what is under way comes here again
   net->in_kernel = true;
   const Status begun =
-      parts_.worker.Submit([net, gone = !Lives(net), open = open_, &loop = parts_.loop] {
+      parts_.worker.Submit([this, net, gone = !Lives(net), open = open_, &loop = parts_.loop] {
         const auto status = std::make_shared<Status>(open->Settle(*net, Policy{}, gone));
-        loop.Post([net, status] {
-          net->in_kernel = false;
-          if (!status->has_value())
-            Log(LogLevel::kError, "a network could not be taken down",
-                {{"sandbox", net->id}, {"error", status->error().ToString()}});
-        });
+        loop.Post([this, net, status] { Detached(net, *status); });
       });
-  if (begun.has_value()) return;
+  if (!begun.has_value()) Detached(net, begun);
+}
+
+void SandboxNetworks::Detached(const NetPtr& net, const Status& status) {
   net->in_kernel = false;
-  net->retry.Start(parts_.loop, kEgressPause, [this, net] { DetachLater(net); });
+  if (status.has_value()) return;
+  if (++net->detach_tries == kMaxDetachTries)
+    return Log(LogLevel::kError, "a network could not be taken down",
+               {{"sandbox", net->id}, {"error", status.error().ToString()}});
+  net->detach_timer.Start(parts_.loop, kDetachPause, [this, net] {
+    if (net->wanted.mode != Mode::kOpen) DetachLater(net);
+  });
 }
 
 void SandboxNetworks::Forget(const std::string& id) {
@@ -361,24 +321,25 @@ void SandboxNetworks::Forget(const std::string& id) {
   if (it == nets_.end()) return;
   const NetPtr net = it->second;
   nets_.erase(it);
-  if (egress_ != nullptr && !net->listens.empty())
-    IgnoreError(egress_->Forget(id), "it ends, and all of it with it");
+  ForgetListeners(*net);
+  net->wanted = Policy{};
   net->awaited = 0;
+  net->await_timer.Cancel();
   net->retry.Cancel();
   const Done done = std::exchange(net->done, nullptr);
   const auto later = std::exchange(net->later, {});
-  if (!net->joined.empty() || !net->wanted.join.empty()) parts_.workspaces.Forget(id);
+  parts_.workspaces.Forget(id);
   DetachLater(net);
   if (done) done(Gone());
   for (const auto& [policy, next] : later) next(Gone());
 }
 
+// Those that are being changed get them with the change, unless that is on its way already.
 void SandboxNetworks::TellHosts(const std::set<std::string>& ids) {
   for (const auto& [id, net] : nets_) {
-    if (!ids.contains(id) || net->listens.empty() || egress_ == nullptr) continue;
-    const uint64_t awaited = net->awaited;
-    const Status sent = SendSettings(*net, {});
-    if (awaited == 0) net->awaited = 0;  // nobody waits for these
+    const bool sent_before = net->phase == Net::Phase::kIdle || net->phase == Net::Phase::kOpening;
+    if (!ids.contains(id) || net->listens.empty() || !sent_before) continue;
+    const Result<uint64_t> sent = SendSettings(*net, {});
     if (!sent.has_value())
       Log(LogLevel::kWarning, "the names of a network could not be told",
           {{"sandbox", id}, {"error", sent.error().ToString()}});
@@ -403,6 +364,7 @@ Status SandboxNetworks::Recover(const std::set<std::string>& living,
 
 Status SandboxNetworks::StartEgress() {
   ASSIGN_OR_RETURN(egress_, network::EgressClient::Start(parts_.egress_program));
+  ++egress_number_;
   egress_watch_ = parts_.loop.Add(egress_->fd(), [this](Ready) { OnEgress(); });
   egress_watch_.Arm(Ready::kReadable);
   return OkStatus();
@@ -410,10 +372,10 @@ Status SandboxNetworks::StartEgress() {
 
 void SandboxNetworks::OnEgress() {
   for (network::EgressEvent& event : egress_->Read()) {
-    if (event.kind == network::EgressEvent::Kind::kEnded) return OnEgressEnd();
+    if (event.kind == network::EgressEvent::Kind::kEnded) return EndEgress();
     OnEgressEvent(event);
   }
-  egress_watch_.Arm(Ready::kReadable);
+  if (egress_ != nullptr) egress_watch_.Arm(Ready::kReadable);
 }
 
 void SandboxNetworks::OnEgressEvent(network::EgressEvent& event) {
@@ -422,7 +384,11 @@ void SandboxNetworks::OnEgressEvent(network::EgressEvent& event) {
   if (it == nets_.end()) return;
   const NetPtr net = it->second;
   if (denied) return RecordDenial(*net, event.denial);
+  egress_pause_ = kEgressPause;
   if (net->awaited == 0 || event.number != net->awaited) return;
+  net->awaited = 0;
+  net->await_timer.Cancel();
+  if (net->phase == Net::Phase::kClosing) return Closed(net);
   Finish(net, event.error ? Status(*event.error) : OkStatus());
 }
 
@@ -438,15 +404,32 @@ void SandboxNetworks::RecordDenial(Net& net, const network::Denial& denial) {
   json["at"] = FormatRfc3339(std::chrono::system_clock::now());
   if (on_denied_) on_denied_(net.id, json);
   net.denials.push_back(std::move(json));
-  if (net.denials.size() > kMaxKeptDenials) net.denials.pop_front();
+  if (net.denials.size() > kKeptDenials) net.denials.pop_front();
 }
 
-// Its sockets went with it: nothing gets out until another has everything again.
-void SandboxNetworks::OnEgressEnd() {
+void SandboxNetworks::EndEgressSoon() {
+  parts_.loop.Post([this, number = egress_number_] {
+    if (egress_ != nullptr && number == egress_number_) EndEgress();
+  });
+}
+
+// Its sockets go with it: nothing gets out until another has everything again.
+void SandboxNetworks::EndEgress() {
   Log(LogLevel::kError, "hutch-egress ended and is started again", {});
   egress_watch_.Reset();
   egress_.reset();
-  egress_timer_.Start(parts_.loop, kEgressPause, [this] { ReviveEgress(); });
+  egress_timer_.Start(parts_.loop, egress_pause_, [this] { ReviveEgress(); });
+  egress_pause_ = std::min(2 * egress_pause_, kMaxEgressPause);
+  std::vector<NetPtr> closed;
+  for (const auto& [id, net] : nets_) {
+    net->listens.clear();
+    if (net->phase == Net::Phase::kClosing && net->awaited != 0) closed.push_back(net);
+  }
+  for (const NetPtr& net : closed) {
+    net->awaited = 0;
+    net->await_timer.Cancel();
+    if (Lives(net)) Closed(net);
+  }
 }
 
 void SandboxNetworks::ReviveEgress() {
@@ -454,75 +437,27 @@ void SandboxNetworks::ReviveEgress() {
   if (!started.has_value()) {
     Log(LogLevel::kError, "hutch-egress cannot be started",
         {{"error", started.error().ToString()}});
-    return egress_timer_.Start(parts_.loop, Milliseconds(1000), [this] { ReviveEgress(); });
+    return egress_timer_.Start(parts_.loop, kMaxEgressPause, [this] { ReviveEgress(); });
   }
   bool again = false;
-  for (const auto& [id, net] : nets_) {
-    if (net->listens.empty() && !(net->awaited != 0 && net->done)) continue;
-    net->listens.clear();
-    const bool waited = net->done != nullptr && !net->in_kernel;
-    const Status listened = Listen(*net);
-    if (!waited) net->awaited = 0;
-    if (listened.has_value()) continue;
-    net->listens = KindsOf(net->wanted);
+  for (const auto& [id, net] : std::map(nets_)) {
+    const bool opening = net->phase == Net::Phase::kOpening && net->awaited != 0;
+    const bool idle = net->phase == Net::Phase::kIdle;
+    if (!Lives(net) || !net->listens.empty() || KindsOf(net->wanted).empty()) continue;
+    if (!opening && !idle) continue;  // what is done to it comes here by itself
+    if (egress_ == nullptr) return;   // it ended meanwhile
+    const Result<uint64_t> number = Listen(*net);
+    if (number.has_value() && opening) Await(net, *number);
+    if (number.has_value()) continue;
+    if (opening) {
+      Finish(net, number.error());
+      continue;
+    }
     again = true;
     Log(LogLevel::kWarning, "a network is closed until it can be listened for again",
-        {{"sandbox", id}, {"error", listened.error().ToString()}});
+        {{"sandbox", id}, {"error", number.error().ToString()}});
   }
-  if (again) egress_timer_.Start(parts_.loop, Milliseconds(1000), [this] { ReviveEgress(); });
-}
-
-// --- looking at it
-
-void SandboxNetworks::Describe(const std::string& id, const Policy& policy,
-                               std::function<void(oci::Json)> told) {
-  oci::Json json = network::PolicyJson(policy);
-  json["presets"] = policy.presets;
-  json["addresses"] = oci::Json::array();
-  json["denied"] = oci::Json::array();
-  json["counters"] = CountersJson(-1);
-  const auto it = nets_.find(id);
-  if (it == nets_.end()) return told(std::move(json));
-  const NetPtr net = it->second;
-  json["denied"] = net->denials;
-  json["counters"] = CountersJson(net->counters.get());
-  if (net->caught)
-    if (const auto caught = network::ReadCatch(net->target.get()); caught.has_value())
-      json["counters"]["refused_packets"] = caught->refused_packets;
-  if (net->in_kernel) return told(std::move(json));  // being changed
-  for (const std::string& name : net->joined) AddMember(json, parts_.workspaces.ToJson(name), id);
-  if (!net->leased) return told(std::move(json));
-  AddAddresses(json, nullptr, net->lease->v4, net->lease->v6);
-  CountOpen(net, std::move(json), std::move(told));
-}
-
-oci::Json SandboxNetworks::Counted(const std::string& id) const {
-  const auto it = nets_.find(id);
-  if (it == nets_.end() || it->second->leased) return nullptr;
-  return CountersJson(it->second->counters.get());
-}
-
-// The kernel counts what goes around the egress program.
-void SandboxNetworks::CountOpen(const NetPtr& net, oci::Json json,
-                                std::function<void(oci::Json)> told) {
-  const auto shared = std::make_shared<oci::Json>(std::move(json));
-  const auto reply = [shared, told] { told(std::move(*shared)); };
-  const Status begun =
-      parts_.worker.Submit([mode = open_, id = net->id, shared, reply, &loop = parts_.loop] {
-        const Result<network::OpenNetwork*> open = mode->Get();
-        const Result<network::OpenCounters> counted =
-            open.has_value() ? (*open)->Count(id) : Result<network::OpenCounters>(open.error());
-        if (counted.has_value()) {
-          oci::Json& counters = (*shared)["counters"];
-          counters["sent_bytes"] = counters["sent_bytes"].get<uint64_t>() + counted->sent_bytes;
-          counters["received_bytes"] =
-              counters["received_bytes"].get<uint64_t>() + counted->received_bytes;
-          counters["refused_packets"] =
-              counters["refused_packets"].get<uint64_t>() + counted->denied_packets;
-        }
-        loop.Post(reply);
-      });
-  if (!begun.has_value()) reply();
+  if (again) egress_timer_.Start(parts_.loop, kRestorePauseLater, [this] { ReviveEgress(); });
 }
 
 }  // namespace hutch::daemon

@@ -81,28 +81,33 @@ class SandboxNetworks {
   Status StartEgress();
   void OnEgress();
   void OnEgressEvent(network::EgressEvent& event);
-  void OnEgressEnd();
+  void EndEgressSoon();
+  void EndEgress();
   void ReviveEgress();
   void RecordDenial(Net& net, const network::Denial& denial);
 
   void Start(const Who& who, const network::Policy& policy, Done done, bool restoring);
   void Begin(const NetPtr& net, const network::Policy& policy, Done done);
   void TryAgain(const NetPtr& net);
-  void Narrow(Net& net);
+  void Closed(const NetPtr& net);
+  void ForgetListeners(Net& net);
+  void CloseCatchOf(Net& net);
+  void Await(const NetPtr& net, uint64_t number);
   void Continue(const NetPtr& net);
   bool SocketsLinger(Net& net, const Status& status);
   void Leave(const NetPtr& net, const std::string& name);
   void Join(const NetPtr& net, const std::string& name);
   void SettleOpen(const NetPtr& net);
-  Status Widen(Net& net);
-  Status Listen(Net& net);
-  Status SendSettings(Net& net, const std::vector<network::Listener>& listeners);
+  Result<uint64_t> Widen(Net& net);
+  Result<uint64_t> Listen(Net& net);
+  Result<uint64_t> SendSettings(Net& net, const std::vector<network::Listener>& listeners);
   void Finish(const NetPtr& net, Status status);
   void CloseAll(const NetPtr& net);
   void CountOpen(const NetPtr& net, oci::Json json, std::function<void(oci::Json)> told);
   void TellHosts(const std::set<std::string>& ids);
   std::string OpenMark() const { return parts_.config.run_dir + "/open-network"; }
   void DetachLater(const NetPtr& net);
+  void Detached(const NetPtr& net, const Status& status);
   bool Lives(const NetPtr& net) const;
 
   Parts parts_;
@@ -110,6 +115,8 @@ class SandboxNetworks {
   std::unique_ptr<network::EgressClient> egress_;
   Watch egress_watch_;
   Timer egress_timer_;
+  uint64_t egress_number_ = 0;  // of the program of now
+  Milliseconds egress_pause_;   // before one that ended is started again
   std::shared_ptr<OpenMode> open_;
   DenialListener on_denied_;
 };
