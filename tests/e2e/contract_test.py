@@ -59,7 +59,7 @@ class Contract(DaemonCase):
         self.check_files(path)
         self.check_processes(path)
         self.check_templates()
-        self.check_networks()
+        self.check_networks(path)
         self.check_ports(path)
         self.call("GET", "/v1/audit?limit=5")
         self.call("GET", path + "/audit")
@@ -117,7 +117,12 @@ class Contract(DaemonCase):
         self.assertEqual(made["lifecycle"][0]["commands"][0]["name"], "a")
         self.call("POST", "/v1/sandboxes", {"template": "python"})
 
-    def check_networks(self):
+    def check_networks(self, path):
+        changed = self.call("PATCH", path, {"network": {"mode": "allowlist", "allow": ["a.example:8080", {"host": "b.example", "methods": ["GET"]}]}})
+        self.assertEqual(changed["network"]["mode"], "allowlist")
+        self.assertEqual([rule["ports"] for rule in self.call("GET", path + "/network")["allow"]], [[8080], [80, 443]])
+        self.call("PATCH", path, {"network": {"mode": "none"}})
+        self.call("PATCH", path, {"network": {"mode": "allowlist", "allow": ["*"]}})
         self.assertEqual(self.call("POST", "/v1/networks", {"name": "ws"})["members"], [])
         self.assertEqual([network["name"] for network in self.call("GET", "/v1/networks")["networks"]], ["ws"])
         self.call("GET", "/v1/networks/ws")

@@ -4,7 +4,6 @@ import os
 import pathlib
 import re
 import subprocess
-import sysconfig
 import tarfile
 import time
 
@@ -29,7 +28,7 @@ def python_image(directory, name="python:test"):
             info.type, info.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(info)
         tar.add(PYTHON, "usr/bin/python3")
-        modules = sysconfig.get_path("stdlib")
+        modules = subprocess.check_output([PYTHON, "-c", "import sysconfig; print(sysconfig.get_path('stdlib'))"], text=True).strip()
         tar.add(modules, modules[1:], filter=lambda info: None if LEFT_OUT.search("/" + info.name) else info)
         needed = set(libraries(PYTHON))
         for extension in pathlib.Path(modules, "lib-dynload").glob("*.so"):
