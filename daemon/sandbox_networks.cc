@@ -285,13 +285,26 @@ void SandboxNetworks::CloseAll(const NetPtr& net) {
   net->wanted = Policy{};
   ForgetListeners(*net);
   CloseCatchOf(*net);
-  for (const std::string& name : std::exchange(net->joined, {}))
-    parts_.workspaces.Leave(name, net->id, net->target.get(), [id = net->id](const Status& left) {
-      if (!left.has_value())
-        Log(LogLevel::kError, "a sandbox could not be taken out of a network",
-            {{"sandbox", id}, {"error", left.error().ToString()}});
-    });
+  LeaveLater(net);
   DetachLater(net);
+}
+
+// Every network that is not wanted; tried until it is left, here or by the next change.
+void SandboxNetworks::LeaveLater(const NetPtr& net) {
+  for (const std::string& name : std::set<std::string>(net->joined)) {
+    if (std::ranges::find(net->wanted.join, name) != net->wanted.join.end()) continue;
+    net->joined.erase(name);
+    const auto done = [this, net, name](const Status& left) {
+      if (left.has_value() || !Lives(net)) return;
+      Log(LogLevel::kError, "a network could not be left yet",
+          {{"sandbox", net->id}, {"network", name}, {"error", left.error().ToString()}});
+      net->joined.insert(name);
+      net->leave_retry.Start(parts_.loop, kEgressPause, [this, net] {
+        if (Lives(net) && !net->done) LeaveLater(net);
+      });
+    };
+    parts_.workspaces.Leave(name, net->id, net->target.get(), done);
+  }
 }
 
 void SandboxNetworks::DetachLater(const NetPtr& net) {
@@ -326,6 +339,7 @@ void SandboxNetworks::Forget(const std::string& id) {
   net->awaited = 0;
   net->await_timer.Cancel();
   net->retry.Cancel();
+  net->leave_retry.Cancel();
   const Done done = std::exchange(net->done, nullptr);
   const auto later = std::exchange(net->later, {});
   parts_.workspaces.Forget(id);

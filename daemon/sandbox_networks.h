@@ -106,6 +106,7 @@ class SandboxNetworks {
   void CountOpen(const NetPtr& net, oci::Json json, std::function<void(oci::Json)> told);
   void TellHosts(const std::set<std::string>& ids);
   std::string OpenMark() const { return parts_.config.run_dir + "/open-network"; }
+  void LeaveLater(const NetPtr& net);
   void DetachLater(const NetPtr& net);
   void Detached(const NetPtr& net, const Status& status);
   bool Lives(const NetPtr& net) const;

@@ -46,7 +46,7 @@ struct SandboxNetworks::Net {
   int listen_tries = 0;
   bool restoring = false;
   int restores = 0;
-  Timer retry;
+  Timer retry, leave_retry;
   int detach_tries = 0;
   Timer detach_timer;
 

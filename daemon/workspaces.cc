@@ -3,7 +3,9 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cstdio>
 
+#include "base/log.h"
 #include "daemon/limits.h"
 #include "network/rule_text.h"
 
@@ -52,7 +54,8 @@ Result<std::shared_ptr<UniqueFd>> Shared(int fd) {
 Workspaces::Workspaces(Loop& loop, Worker& worker, const Config& config, WorkspaceKernel kernel)
     : loop_(loop),
       worker_(worker),
-      path_(config.state_dir + "/networks.json"),
+      networks_path_(config.state_dir + "/networks.json"),
+      members_path_(config.run_dir + "/networks.json"),
       pool_v4_(network::ParseRuleCidr(config.network.workspaces_v4).value()),
       pool_v6_(network::ParseRuleCidr(config.network.workspaces_v6).value()),
       kernel_(std::move(kernel)) {}
@@ -61,19 +64,26 @@ Workspaces::~Workspaces() { *alive_ = false; }
 
 // --- on disk
 
-std::string Workspaces::Text() const {
+// Networks outlive the machine's end: each change of them is on the disk before it is answered.
+// Members do not, so theirs is a file on the run directory's tmpfs: after a power cut nobody needs
+// it, and no rename of it can reach a disk before what it names and leave nothing there.
+std::string Workspaces::Text(Kept kept) const {
   Json list = Json::array();
   for (const auto& [name, network] : networks_) {
     Json members = Json::array();
-    for (const auto& [id, member] : network.members)
-      members.push_back(
-          {{"id", id}, {"name", member.name}, {"link", member.link}, {"host", member.host}});
+    if (kept == Kept::kMembers)
+      for (const auto& [id, member] : network.members)
+        members.push_back({{"id", id},
+                           {"name", member.name},
+                           {"link", member.link},
+                           {"host", member.host},
+                           {"order", member.order}});
     list.push_back({{"name", name}, {"index", network.index}, {"members", members}});
   }
   return oci::PrintJson({{"version", 1}, {"networks", list}});
 }
 
-Status Workspaces::ReadNetwork(const Json& json) {
+Status Workspaces::ReadNetwork(const Json& json, Kept kept) {
   std::string name;
   uint64_t index = 0;
   ObjectReader reader(json, "networks");
@@ -82,12 +92,12 @@ Status Workspaces::ReadNetwork(const Json& json) {
   RETURN_IF_ERROR(reader.Done(ObjectReader::Unknown::kIgnore));
   if (!network::IsNetworkName(name) || members == nullptr || !members->is_array())
     return Error{.code = Code::kInvalidArgument, .what = "a network without name or members"};
-  if (index >= SubnetsIn(pool_v4_, kSubnetBitsV4) || index >= SubnetsIn(pool_v6_, kSubnetBitsV6))
-    return Error{.code = Code::kInvalidArgument,
-                 .what = "network \"" + name + "\" is beyond the pools",
-                 .hint = "give network.workspaces_v4 and network.workspaces_v6 their room back"};
-  Network& network = networks_[name];
-  network.index = static_cast<uint32_t>(index);
+  if (kept == Kept::kNetworks) {
+    networks_[name].index = static_cast<uint32_t>(index);
+    return OkStatus();
+  }
+  const auto found = networks_.find(name);
+  if (found == networks_.end() || found->second.index != index) return OkStatus();  // of before
   for (const Json& item : *members) {
     std::string id;
     uint64_t host = 0;
@@ -95,43 +105,61 @@ Status Workspaces::ReadNetwork(const Json& json) {
     ObjectReader each(item, "members");
     each.String("id", &id, kMaxNameBytes).String("name", &member.name, kMaxNameBytes);
     each.String("link", &member.link, 15).Uint("host", &host, kFirstHost, kLastHost);
+    each.Uint("order", &member.order, 0, INT64_MAX);
     RETURN_IF_ERROR(each.Done(ObjectReader::Unknown::kIgnore));
     member.host = static_cast<uint32_t>(host);
-    network.members[id] = std::move(member);
+    last_turn_ = std::max(last_turn_, member.order);
+    found->second.members[id] = std::move(member);
   }
   return OkStatus();
 }
 
-Status Workspaces::Read(const Json& document) {
+Status Workspaces::Read(const std::string& path, Kept kept) {
+  const auto text = ReadFile(path, kMaxFileBytes);
+  if (!text.has_value())
+    return text.error().code == Code::kNotFound ? OkStatus() : Status(text.error());
+  ASSIGN_OR_RETURN(const Json document,
+                   oci::ParseJson(*text, {.max_bytes = kMaxFileBytes, .max_depth = 8}));
   ObjectReader reader(document, "");
   const Json* const list = reader.Member("networks");
   RETURN_IF_ERROR(reader.Done(ObjectReader::Unknown::kIgnore));
   if (list == nullptr || !list->is_array())
     return Error{.code = Code::kInvalidArgument, .what = "no list of networks"};
-  for (const Json& json : *list) RETURN_IF_ERROR(ReadNetwork(json));
+  for (const Json& json : *list) RETURN_IF_ERROR(ReadNetwork(json, kept));
   return OkStatus();
+}
+
+// Whether a file is what it should be. Else it is put where somebody can look at it.
+bool Workspaces::ReadOrSetAside(const std::string& path, Kept kept) {
+  const Status read = Read(path, kept);
+  if (read.has_value()) return true;
+  const std::string aside = path + ".broken";
+  const bool moved = ::rename(path.c_str(), aside.c_str()) == 0;
+  const Status status = moved ? OkStatus() : Status(SysError(errno, "rename to " + aside));
+  Log(LogLevel::kError, "a file of networks cannot be read and is begun anew",
+      {{"path", path},
+       {"error", read.error().ToString()},
+       {"kept_as", status.has_value() ? aside : status.error().ToString()}});
+  return false;
 }
 
 Status Workspaces::Recover(const std::set<std::string>& living) {
-  const auto text = ReadFile(path_, kMaxFileBytes);
-  if (!text.has_value()) {
-    if (text.error().code == Code::kNotFound) return OkStatus();
-    return text.error();
-  }
-  const auto document = oci::ParseJson(*text, {.max_bytes = kMaxFileBytes, .max_depth = 8});
-  Status read = document.has_value() ? Read(*document) : Status(document.error());
-  if (!read.has_value()) {
-    Error error = std::move(read).error();
-    error.what = path_ + ": " + error.what;
-    return error;
-  }
+  if (!ReadOrSetAside(networks_path_, Kept::kNetworks)) networks_.clear();
+  for (const auto& [name, network] : networks_)
+    if (network.index >= SubnetsIn(pool_v4_, kSubnetBitsV4) ||
+        network.index >= SubnetsIn(pool_v6_, kSubnetBitsV6))
+      return Error{.code = Code::kInvalidArgument,
+                   .what = networks_path_ + ": network \"" + name + "\" is beyond the pools",
+                   .hint = "give network.workspaces_v4 and network.workspaces_v6 their room back"};
+  const bool members = ReadOrSetAside(members_path_, Kept::kMembers);
   for (auto& [name, network] : networks_)
-    std::erase_if(network.members, [&](const auto& one) { return !living.contains(one.first); });
+    std::erase_if(network.members,
+                  [&](const auto& one) { return !members || !living.contains(one.first); });
   return OkStatus();
 }
 
-void Workspaces::Submit(Durability durability, std::function<Status()> job, Done done) {
-  jobs_.push_back({durability, std::move(job), std::move(done)});
+void Workspaces::Submit(Kept kept, std::function<Status(const Status&)> job, Done done) {
+  jobs_.push_back({kept, std::move(job), std::move(done)});
   if (jobs_.size() == 1) StartJob();
 }
 
@@ -147,11 +175,13 @@ void Workspaces::StartJob() {
     });
   };
   const Job& job = jobs_.front();
-  const Status begun = worker_.Submit(
-      [path = path_, text = Text(), durability = job.durability, run = job.run, finish] {
-        Status status = WriteFileAtomic(path, text, durability);
-        if (status.has_value()) status = run();
-        finish(std::move(status));
+  const std::string path = job.kept == Kept::kNothing    ? ""
+                           : job.kept == Kept::kNetworks ? networks_path_
+                                                         : members_path_;
+  const auto durability = job.kept == Kept::kNetworks ? Durability::kDisk : Durability::kMemory;
+  const Status begun =
+      worker_.Submit([path, text = Text(job.kept), durability, run = job.run, finish] {
+        finish(run(path.empty() ? OkStatus() : WriteFileAtomic(path, text, durability)));
       });
   if (!begun.has_value()) finish(begun);
 }
@@ -187,7 +217,7 @@ void Workspaces::Create(const std::string& name, Done done) {
   while (taken.contains(index)) ++index;
   networks_[name].index = index;
   Submit(
-      Durability::kDisk, [] { return OkStatus(); },
+      Kept::kNetworks, [](const Status& written) { return written; },
       [this, name, done](const Status& status) {
         if (!status.has_value()) networks_.erase(name);
         done(status);
@@ -208,10 +238,11 @@ void Workspaces::Remove(const std::string& name, Done done) {
   const auto network = std::make_shared<Network>(std::move(it->second));
   networks_.erase(it);
   Submit(
-      Durability::kDisk,
-      [space = network->space] {
-        space->fd.reset();  // the kernel takes the namespace down by itself
-        return OkStatus();
+      Kept::kNetworks,
+      [space = network->space](const Status& written) {
+        if (written.has_value())
+          space->fd.reset();  // the kernel takes the namespace down by itself
+        return written;
       },
       [this, name, network, done](const Status& status) {
         if (!status.has_value()) networks_.try_emplace(name, std::move(*network));
@@ -289,49 +320,65 @@ void Workspaces::Join(const std::string& network_name, const std::string& id,
     Member fresh;
     fresh.host = network.last_host = *host;
     fresh.link = FreeLink(id);
+    fresh.order = last_turn_ + 1;
     network.members[id] = std::move(fresh);
   }
   Member& member = network.members.at(id);
   member.name = sandbox_name;
+  member.turn = ++last_turn_;
+  const auto unlinked = std::make_shared<bool>(false);  // the link of before is gone
   const auto job = [kernel = kernel_, space = network.space, subnet = SubnetOf(network),
-                    link = member.link, addresses = AddressesOf(network, member),
-                    fd = *fd]() -> Status {
+                    link = member.link, addresses = AddressesOf(network, member), fd = *fd,
+                    unlinked](const Status& written) -> Status {
+    RETURN_IF_ERROR(written);
     if (!space->fd.valid()) {
       ASSIGN_OR_RETURN(space->fd, kernel.make(subnet));
     }
     RETURN_IF_ERROR(kernel.leave(fd->get(), link));
+    *unlinked = true;
     return kernel.join(space->fd.get(), fd->get(), link, addresses);
   };
-  Submit(Durability::kMemory, job, [this, network_name, id, done](const Status& status) {
-    const auto it = networks_.find(network_name);
-    if (it != networks_.end() && it->second.members.contains(id)) {
-      if (status.has_value())
-        it->second.members[id].joined = true;
-      else
-        it->second.members.erase(id);
-      Changed(it->second);
+  const auto finish = [this, network_name, id, unlinked, turn = member.turn,
+                       done](const Status& status) {
+    if (Network* const in = NetworkWith(network_name, id)) {
+      Member& joining = in->members.at(id);
+      joining.joined = status.has_value() || (joining.joined && !*unlinked);
+      if (!joining.joined && joining.turn == turn) in->members.erase(id);
+      Changed(*in);
     }
     if (!status.has_value()) Save();
     done(status);
-  });
+  };
+  Submit(Kept::kMembers, job, finish);
 }
 
+// A member until its link is gone; then the file is written, which may fail.
 void Workspaces::Leave(const std::string& network_name, const std::string& id, int sandbox_fd,
                        Done done) {
-  const auto it = networks_.find(network_name);
   const auto answer = [&](Status status) {
     loop_.Post([done, status = std::move(status)] { done(status); });
   };
-  if (it == networks_.end() || !it->second.members.contains(id)) return answer(OkStatus());
+  Network* const network = NetworkWith(network_name, id);
+  if (network == nullptr) return answer(OkStatus());
   auto fd = Shared(sandbox_fd);
   if (!fd.has_value()) return answer(std::move(fd).error());
-  const std::string link = it->second.members.at(id).link;
-  it->second.members.erase(id);
-  Changed(it->second);
+  Member& member = network->members.at(id);
+  member.turn = ++last_turn_;
   Submit(
-      Durability::kMemory,
-      [kernel = kernel_, fd = *fd, link] { return kernel.leave(fd->get(), link); },
-      std::move(done));
+      Kept::kNothing,
+      [kernel = kernel_, fd = *fd, link = member.link](const Status&) {
+        return kernel.leave(fd->get(), link);
+      },
+      [this, network_name, id, turn = member.turn, done](const Status& left) {
+        Network* const of = left.has_value() ? NetworkWith(network_name, id) : nullptr;
+        if (of != nullptr) {
+          of->members.at(id).joined = false;
+          if (of->members.at(id).turn == turn) of->members.erase(id);  // else it joins anew
+          Changed(*of);
+          Save();
+        }
+        done(left);
+      });
 }
 
 void Workspaces::Forget(const std::string& id) {
@@ -344,10 +391,21 @@ void Workspaces::Forget(const std::string& id) {
   if (any) Save();
 }
 
-// A file that still names members that are gone does no harm: nobody living has their ids.
+// A file that still names members that are gone keeps their addresses from others until the next
+// change, and opens nothing.
 void Workspaces::Save() {
+  const auto said = [](const Status& written) {
+    if (!written.has_value())
+      Log(LogLevel::kWarning, "the members of networks could not be written down",
+          {{"error", written.error().ToString()}});
+  };
   Submit(
-      Durability::kMemory, [] { return OkStatus(); }, [](const Status&) {});
+      Kept::kMembers, [](const Status& written) { return written; }, said);
+}
+
+Workspaces::Network* Workspaces::NetworkWith(const std::string& name, const std::string& id) {
+  const auto it = networks_.find(name);
+  return it == networks_.end() || !it->second.members.contains(id) ? nullptr : &it->second;
 }
 
 void Workspaces::Changed(const Network& network) {
@@ -357,21 +415,37 @@ void Workspaces::Changed(const Network& network) {
   if (!ids.empty()) changed_(ids);
 }
 
+// Names are compared as they are asked for, in small letters. An id is its sandbox's alone; a name
+// is that of the member which had it first, also while that one is on its way.
 Workspaces::Hosts Workspaces::HostsFor(const std::string& id) const {
-  Hosts hosts;
+  struct Entry {
+    bool is_name;
+    uint64_t order;
+    const std::string *written, *id;
+    const Network* network;
+    const Member* member;
+  };
+  std::vector<Entry> entries;
   for (const auto& [network_name, network] : networks_) {
     if (!network.members.contains(id)) continue;
     for (const auto& [member_id, member] : network.members) {
-      if (!member.joined) continue;
-      const network::Member addresses = AddressesOf(network, member);
-      for (const std::string& written : {member_id, member.name}) {
-        const auto name = network::NormalHost(written);
-        if (!name.has_value() || *name == "localhost" || name->find('.') != std::string::npos)
-          continue;
-        std::vector<Address>& list = hosts[*name];
-        list.insert(list.end(), {addresses.v4, addresses.v6});
-      }
+      entries.push_back({false, member.order, &member_id, &member_id, &network, &member});
+      if (member.name != member_id)
+        entries.push_back({true, member.order, &member.name, &member_id, &network, &member});
     }
+  }
+  std::ranges::stable_sort(entries, {},
+                           [](const Entry& one) { return std::pair(one.is_name, one.order); });
+  Hosts hosts;
+  std::map<std::string, std::string> owners;  // ids by name
+  for (const Entry& one : entries) {
+    const auto name = network::NormalHost(*one.written);
+    if (!name.has_value() || *name == "localhost" || name->find('.') != std::string::npos) continue;
+    if (owners.try_emplace(*name, *one.id).first->second != *one.id || !one.member->joined)
+      continue;
+    const network::Member addresses = AddressesOf(*one.network, *one.member);
+    std::vector<Address>& list = hosts[*name];
+    list.insert(list.end(), {addresses.v4, addresses.v6});
   }
   return hosts;
 }

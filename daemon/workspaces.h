@@ -51,8 +51,8 @@ class Workspaces {
   Workspaces& operator=(const Workspaces&) = delete;
 
   // Reads what the last daemon wrote, and forgets members that do not live any more. Blocks; before
-  // the loop runs. kInvalidArgument for a file that is none of ours. Then Join() each of the
-  // living.
+  // the loop runs. A file that cannot be read is moved aside as *.broken, and said to be.
+  // kInvalidArgument for networks that the pools have no room for. Then Join() each of the living.
   Status Recover(const std::set<std::string>& living);
 
   // `done` is called later, on the loop's thread, once it is on disk. kInvalidArgument, kExists,
@@ -69,13 +69,13 @@ class Workspaces {
   // kNotFound, kLimit; kKernel after everything has been undone.
   void Join(const std::string& network, const std::string& id, const std::string& sandbox_name,
             int sandbox_fd, Done done);
-  // Takes a living sandbox out of a network. Not a member: success.
+  // Takes a living sandbox out of a network. Not a member: success. On error it is still one.
   void Leave(const std::string& network, const std::string& id, int sandbox_fd, Done done);
   // A sandbox is gone, and its links with it.
   void Forget(const std::string& id);
 
   // Members of the networks that `id` is in, itself included, by their names and ids. A name with a
-  // dot is left out: it could be one of the internet's.
+  // dot is left out: it could be one of the internet's. So is one that an earlier member has.
   Hosts HostsFor(const std::string& id) const;
   std::vector<std::string> NetworksOf(const std::string& id) const;
   // Called on the loop's thread with the sandboxes whose Hosts are others now.
@@ -88,7 +88,9 @@ class Workspaces {
     std::string name;     // of the sandbox; may be empty
     std::string link;     // inside
     uint32_t host = 0;    // the last part of its addresses
-    bool joined = false;  // false: known from before, or on its way
+    uint64_t order = 0;   // less: joined earlier, in whatever network
+    uint64_t turn = 0;    // of the last call for it
+    bool joined = false;  // its link is there; false: known from before, or on its way
   };
   struct Namespace {
     UniqueFd fd;  // the worker's alone
@@ -103,28 +105,32 @@ class Workspaces {
   network::WorkspaceSubnet SubnetOf(const Network& network) const;
   network::Member AddressesOf(const Network& network, const Member& member) const;
   oci::Json NetworkJson(const std::string& name, const Network& network) const;
-  std::string Text() const;  // what is kept on disk
-  Status Read(const oci::Json& document);
-  Status ReadNetwork(const oci::Json& json);
-  // Writes the file on the worker, runs `job` there, then calls `done`; one after the other, so
-  // that any number may wait.
-  void Submit(Durability durability, std::function<Status()> job, Done done);
+  enum class Kept { kNothing, kNetworks, kMembers };
+  std::string Text(Kept kept) const;  // of its file
+  Status Read(const std::string& path, Kept kept);
+  Status ReadNetwork(const oci::Json& json, Kept kept);
+  bool ReadOrSetAside(const std::string& path, Kept kept);
+  // Writes the file on the worker, runs `job` there with what came of that, then calls `done`; one
+  // after the other, so that any number may wait.
+  void Submit(Kept kept, std::function<Status(const Status& written)> job, Done done);
   void StartJob();
   void Save();
   void Changed(const Network& network);
+  Network* NetworkWith(const std::string& name, const std::string& id);  // nullptr: no such member
   std::string FreeLink(const std::string& id) const;
   static std::optional<uint32_t> FreeHost(const Network& network);
 
   Loop& loop_;
   Worker& worker_;
-  const std::string path_;
+  const std::string networks_path_, members_path_;
   const network::Cidr pool_v4_, pool_v6_;
   const WorkspaceKernel kernel_;
   std::map<std::string, Network> networks_;
+  uint64_t last_turn_ = 0;
   std::function<void(const std::set<std::string>&)> changed_;
   struct Job {
-    Durability durability;
-    std::function<Status()> run;
+    Kept kept;
+    std::function<Status(const Status&)> run;
     Done done;
   };
   std::deque<Job> jobs_;                                        // the first is on the worker

@@ -22,6 +22,7 @@ constexpr ClosedRange kClosed[] = {
     {"10.0.0.0", 8, "private"},
     {"100.64.0.0", 10, "shared address space"},
     {"127.0.0.0", 8, "loopback"},
+    {"168.63.129.16", 32, "metadata service"},
     {"169.254.0.0", 16, "link-local, where metadata services are"},
     {"172.16.0.0", 12, "private"},
     {"192.0.0.0", 24, "protocol assignments"},

@@ -361,18 +361,23 @@ Status Network::Detach(const std::string& id) {
   return OkStatus();
 }
 
+// What closes goes first. A link that cannot be emptied for later goes whole.
 Status Network::Withdraw(const std::string& id, int netns) {
   const auto lease = leases_.find(id);
   if (lease == leases_.end()) return OkStatus();
   const uint32_t number = lease->second.number;
-  ASSIGN_OR_RETURN(const UniqueFd own, NetnsOf(netns));
-  struct stat st = {};
-  if (::fstat(own.get(), &st) != 0) return SysError(errno, "stat of a network namespace");
-  RETURN_IF_ERROR(EmptyInside(number, own.get()));
   RETURN_IF_ERROR(Detach(id));
-  prepared_[st.st_ino] = number;
-  used_.insert(number);
-  return OkStatus();
+  const Status emptied = [&]() -> Status {
+    ASSIGN_OR_RETURN(const UniqueFd own, NetnsOf(netns));
+    struct stat st = {};
+    if (::fstat(own.get(), &st) != 0) return SysError(errno, "stat of a network namespace");
+    RETURN_IF_ERROR(EmptyInside(number, own.get()));
+    prepared_[st.st_ino] = number;
+    used_.insert(number);
+    return OkStatus();
+  }();
+  if (!emptied) RemovePair(number);
+  return emptied;
 }
 
 Result<OpenCounters> Network::Count(const std::string& id) {

@@ -21,7 +21,9 @@ bool IsForHost(const Rule& rule, std::string_view host, uint16_t port) {
 bool IsExact(const Rule& rule) { return !rule.host.starts_with("*."); }
 
 // Servers undo these before they look at a path, so that what was allowed is not what is served.
-constexpr std::string_view kEscapes[] = {"%2e", "%2f", "%5c", "%25", "%00", "%u", "%c0", "%c1"};
+constexpr std::string_view kEscapes[] = {"%2e", "%2f", "%5c", "%25", "%00", "%u", "%c0", "%c1",
+                                         // Longer than need be: a decoder takes them for ASCII.
+                                         "%e0%8", "%e0%9", "%f0%8", "%f8%8", "%fc%8"};
 
 std::string Lower(std::string_view text) {
   std::string lower(text);

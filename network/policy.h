@@ -102,8 +102,9 @@ const Rule* FindByAddress(const Policy& policy, const Address& address, uint16_t
 bool AllowsRequest(const Rule& rule, std::string_view method, std::string_view target);
 
 // Addresses that no name may lead to, and no mode reaches without a CIDR rule: private, shared
-// (RFC 6598), loopback, link-local (metadata services), unique local, multicast, unspecified,
-// documentation, 6to4, Teredo, NAT64 and IPv4-mapped forms of them. The reason, or nullptr.
+// (RFC 6598), loopback, link-local and other metadata services, unique local, multicast,
+// unspecified, documentation, 6to4, Teredo, NAT64 and IPv4-mapped forms of them. The reason, or
+// nullptr.
 const char* WhyClosed(const Address& address);
 // The same as ranges, for a packet filter: of IPv4 (mapped) and of IPv6.
 std::vector<Cidr> ClosedRanges();

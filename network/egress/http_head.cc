@@ -18,6 +18,9 @@ constexpr std::string_view kHopFields[] = {
 constexpr std::string_view kEndToEnd[] = {"host",         "content-length", "transfer-encoding",
                                           "content-type", "authorization",  "cookie"};
 
+constexpr std::string_view kOverrides[] = {"x-http-method-override", "x-http-method",
+                                           "x-method-override", "x-original-url", "x-rewrite-url"};
+
 Error Bad(std::string what) { return {.code = Code::kInvalidArgument, .what = std::move(what)}; }
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -268,6 +271,14 @@ std::string PrintRequest(const RequestHead& request, std::string_view authority,
   else
     out += request.close ? "Connection: close\r\n" : "Connection: keep-alive\r\n";
   return out + "\r\n";
+}
+
+void RemoveOverrides(RequestHead* request) {
+  std::erase_if(request->fields, [](const HttpField& field) {
+    std::string name = Lower(field.name);
+    std::replace(name.begin(), name.end(), '_', '-');  // one and the same to many servers
+    return std::find(std::begin(kOverrides), std::end(kOverrides), name) != std::end(kOverrides);
+  });
 }
 
 Result<ResponseHead> ReadResponse(std::string_view head, std::string_view request_method) {

@@ -45,6 +45,9 @@ Result<RequestHead> ReadRequest(std::string_view head, uint16_t default_port);
 std::string PrintRequest(const RequestHead& request, std::string_view authority,
                          const std::optional<HttpField>& set);
 
+// Fields by which servers take a request for one of another method or path than it says.
+void RemoveOverrides(RequestHead* request);
+
 struct ResponseHead {
   int status = 0;
   BodyKind body = BodyKind::kUntilEnd;

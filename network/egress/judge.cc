@@ -37,6 +37,13 @@ const Rule* FindRequestRule(const EgressSettings& settings, const Target& target
   return nullptr;
 }
 
+// Servers answer these with the request itself, and the secret in it (RFC 9110, 9.3.8).
+bool IsEcho(std::string method) {
+  for (char& c : method)
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  return method == "TRACE" || method == "TRACK";
+}
+
 Status AddSecret(const EgressSettings& settings, const Rule& rule, RequestVerdict* verdict) {
   const auto it = settings.secrets.find(rule.secret);
   if (it == settings.secrets.end())
@@ -127,6 +134,11 @@ RequestVerdict JudgeRequest(const EgressSettings& settings, const RequestHead& r
     verdict.reason = "no rule allows " + request.method + " of this path";
     return verdict;
   }
+  if (!rule->secret.empty() && IsEcho(request.method)) {
+    verdict.reason = "its rule has a secret, which an answer to " + request.method + " would tell";
+    return verdict;
+  }
+  verdict.narrow = !IsWhole(*rule);
   if (!rule->secret.empty()) {
     if (const Status added = AddSecret(settings, *rule, &verdict); !added) {
       verdict.reason = added.error().what;

@@ -50,9 +50,10 @@ std::string JudgeHello(const EgressSettings& settings, std::string_view bytes,
 struct RequestVerdict {
   bool allowed = false;
   std::string reason;
-  Target asked;      // what it was judged by
-  Target upstream;   // with the port that is connected to
-  bool tls = false;  // originated by us
+  Target asked;         // what it was judged by
+  Target upstream;      // with the port that is connected to
+  bool tls = false;     // originated by us
+  bool narrow = false;  // its rule is of methods or paths
   std::optional<HttpField> secret;
 };
 RequestVerdict JudgeRequest(const EgressSettings& settings, const RequestHead& request,

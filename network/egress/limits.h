@@ -37,6 +37,7 @@ inline constexpr size_t kMaxHalfOpen = 128;      // of them not yet connected
 inline constexpr size_t kMaxHelloBytes = 20480;  // a TLS ClientHello with its record headers
 inline constexpr size_t kMaxHeadBytes = 32768;   // a request's or answer's head
 inline constexpr size_t kMaxHeadFields = 128;
+inline constexpr int kMaxInterims = 16;  // "1xx" before an answer
 inline constexpr size_t kMaxChunkLineBytes = 1024;
 inline constexpr size_t kMaxTrailerBytes = 8192;
 inline constexpr size_t kBlockBytes = 65536;  // one read

@@ -207,6 +207,7 @@ void EgressServer::CloseDisallowed(Tenant& tenant) {
   const std::vector<std::shared_ptr<Session>> open(tenant.sessions.begin(), tenant.sessions.end());
   const uint32_t most = tenant.settings.policy.limits.connections;
   for (const auto& session : open) {
+    session->DropUnusedUpstream();
     if (!session->StillAllowed())
       session->Refuse("its network settings have changed");
     else if (most != 0 && session->connected() && tenant.connected > most)

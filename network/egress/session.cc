@@ -216,6 +216,8 @@ bool Session::StillAllowed() const {
     const Verdict verdict = JudgeTarget(settings, *tunnel_);
     if (!verdict.allowed || verdict.carrier != carrier_) return false;
   }
+  // A name's address that only a range opened. One kept for further requests is just dropped.
+  if (state_ != State::kHead && !UpstreamOpenNow(upstream_asked_port_)) return false;
   if (tunnel_ && catch_names_host_ && !JudgeTarget(settings, *tunnel_).allowed) return false;
   if (request_ && verdict_.allowed) {
     const RequestVerdict now = JudgeRequest(settings, *request_, verdict_.asked);

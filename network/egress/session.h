@@ -34,6 +34,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Session& operator=(const Session&) = delete;
 
   bool StillAllowed() const;  // by the settings as they are now
+  void DropUnusedUpstream();  // if it is kept for further requests, and closed to us now
   bool connected() const { return connected_; }
   void Refuse(const std::string& reason);  // what is no longer allowed
   void Close();
@@ -90,7 +91,10 @@ class Session : public std::enable_shared_from_this<Session> {
   // session_upstream.cc
   bool Connect(const Target& target, bool tls);
   void OnResolved(const NameAnswer& answer);
-  void ConnectTo(std::vector<Address> addresses);
+  void ConnectTo(const std::vector<Address>& addresses);
+  std::vector<Address> OpenNow(const std::vector<Address>& addresses, uint16_t asked,
+                               std::string* why) const;
+  bool UpstreamOpenNow(uint16_t asked) const;
   void OnConnected(Result<UniqueFd> fd);
   bool Handshake();
   bool Waiting() { return false; }
@@ -111,6 +115,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool StartExchange();
   bool Exchange();
   bool ReadAnswerHead();
+  bool Interim(const ResponseHead& interim);
   bool NoAnswer(const std::string& reason);
   bool EndExchange();
 
@@ -130,7 +135,9 @@ class Session : public std::enable_shared_from_this<Session> {
   std::optional<Address> asked_;   // caught: the address that was connected to
   uint16_t asked_port_ = 0;
 
-  std::optional<Target> upstream_target_;  // what is connected to, or being connected to
+  std::optional<Target> upstream_target_;    // what is connected to, or being connected to
+  uint16_t upstream_asked_port_ = 0;         // what rules name, whatever port TLS of ours goes to
+  std::vector<Address> upstream_addresses_;  // being tried; the one, once connected
   bool upstream_tls_ = false;
   std::unique_ptr<Connector> connector_;
   std::unique_ptr<Stream> upstream_;
@@ -141,6 +148,7 @@ class Session : public std::enable_shared_from_this<Session> {
   RequestVerdict verdict_;
   std::optional<ResponseHead> answer_;
   BodyReader up_body_, down_body_;
+  int interims_ = 0;       // before this answer
   bool answered_ = false;  // bytes of this answer went to the client
   size_t drained_ = 0;
 };

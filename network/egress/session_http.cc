@@ -8,7 +8,7 @@ namespace hutch::network {
 namespace {
 
 constexpr uint16_t kHttpPort = 80;
-constexpr int kContinue = 100, kSwitching = 101;
+constexpr int kSwitching = 101;
 
 std::string AuthorityOf(const RequestHead& request, bool tls) {
   const std::string host =
@@ -73,8 +73,11 @@ bool Session::TakeRequest(size_t head_bytes) {
   const bool literal = tunnel_ && tunnel_->address;
   verdict_ = JudgeRequest(tenant_.settings, *request_, literal ? *tunnel_ : *target);
   if (!verdict_.allowed) return Deny("http", verdict_.reason);
+  if (verdict_.narrow) RemoveOverrides(&*request_);
   const bool same = upstream_ && upstream_target_ == verdict_.upstream &&
-                    upstream_tls_ == verdict_.tls && upstream_->IsIdle();
+                    upstream_tls_ == verdict_.tls && upstream_->IsIdle() &&
+                    UpstreamOpenNow(verdict_.asked.port);
+  if (same) upstream_asked_port_ = verdict_.asked.port;
   return same ? StartExchange() : Connect(verdict_.upstream, verdict_.tls);
 }
 
@@ -83,6 +86,7 @@ bool Session::StartExchange() {
   down_body_ = BodyReader(BodyKind::kUntilEnd, 0);
   up_ended_ = down_ended_ = false;
   answer_.reset();
+  interims_ = 0;
   up_ = std::make_unique<Pump>(client_, *upstream_, tenant_, Direction::kSent, &up_body_);
   down_.reset();
   if (verdict_.secret) ++tenant_.counters().secrets_used;
@@ -127,6 +131,15 @@ bool Session::NoAnswer(const std::string& reason) {
 // True: there is a head, or another one to be read.
 bool Session::ReadAnswerHead() {
   while (true) {
+    if (tenant_.spent()) {
+      front_ = answered_ ? Front::kReset : front_;
+      Deny("tcp", "its traffic quota is used up");
+      return false;
+    }
+    if (tenant_.Allowance(Direction::kReceived, 1) == 0) {
+      Pause();
+      return false;
+    }
     const auto size = FindHeadEnd(upstream_->in);
     if (!size) return NoAnswer("the server's answer is no HTTP: " + size.error().what);
     if (*size == 0) {
@@ -144,24 +157,34 @@ bool Session::ReadAnswerHead() {
           std::make_unique<Pump>(*upstream_, client_, tenant_, Direction::kReceived, &down_body_);
     answered_ = true;
     if (answer->status == kSwitching) {
-      if (!request_->websocket) return Reset();
+      const bool room = down_->Flush() == Pump::State::kYield;  // no interim half sent
+      if (!request_->websocket || !room) return Reset();
       answer_ = std::move(*answer);
       StartRelay();
       down_->Put(PrintResponse(*answer_, Connection::kUpgrade));
       return true;
     }
-    if (answer->status < 200) {  // the real one follows
-      if (answer->status == kContinue && request_->http10) continue;
-      down_->Put(PrintResponse(*answer, Connection::kKeep));
-      if (down_->Flush() == Pump::State::kFailed) return Reset();
-      continue;
-    }
+    if (answer->status < 200) return Interim(*answer);  // the real one follows
     const bool keep = !request_->close && answer->body != BodyKind::kUntilEnd;
     down_body_ = BodyReader(answer->body, answer->body_bytes);
     down_->Put(PrintResponse(*answer, keep ? Connection::kKeep : Connection::kClose));
     answer_ = std::move(*answer);
     return true;
   }
+}
+
+// A client that does not read them gets fewer: they are not kept for it. Returns false, the next
+// head has its turn later.
+bool Session::Interim(const ResponseHead& interim) {
+  if (++interims_ > kMaxInterims) return NoAnswer("the server's interim answers have no end");
+  Pump::State state = down_->Flush();
+  if (state == Pump::State::kYield && !request_->http10) {
+    down_->Put(PrintResponse(interim, Connection::kKeep));
+    state = down_->Flush();
+  }
+  if (state == Pump::State::kFailed) return Reset();
+  services_.loop.Post([self = shared_from_this()] { self->Advance(); });
+  return false;
 }
 
 bool Session::EndExchange() {

@@ -12,6 +12,7 @@ bool Session::Connect(const Target& target, bool tls) {
     return Deny("tcp", "it has " + std::to_string(most) + " connections open, its most");
   upstream_target_ = target;
   upstream_tls_ = tls;
+  upstream_addresses_.clear();
   up_.reset();
   down_.reset();
   upstream_.reset();
@@ -45,33 +46,53 @@ void Session::OnResolved(const NameAnswer& answer) {
       const auto it = std::find(addresses.begin(), addresses.end(), *asked_);
       if (it != addresses.end()) std::rotate(addresses.begin(), it, it + 1);
     }
-    return ConnectTo(std::move(addresses));
+    return ConnectTo(addresses);
   }
   if (advance) services_.loop.Post([self = shared_from_this()] { self->Advance(); });
 }
 
-void Session::ConnectTo(std::vector<Address> addresses) {
+void Session::ConnectTo(const std::vector<Address>& addresses) {
   const uint16_t port = upstream_target_->port;
   // The rule names the port that was asked for, which TLS of ours may have changed.
   const uint16_t asked = request_ && verdict_.allowed ? verdict_.asked.port : port;
   std::string why;
-  std::vector<Address> open = OpenAddresses(tenant_.settings, addresses, asked, &why);
-  std::erase_if(open, [&](const Address& address) {
-    if (FindByAddress(tenant_.settings.policy, address, asked) != nullptr || !IsOwnAddress(address))
-      return false;
-    why = "the name leads to " + address.ToString() + " (an address of the host itself)";
-    return true;
-  });
+  std::vector<Address> open = OpenNow(addresses, asked, &why);
   if (open.empty()) {
     if (Deny("tcp", why.empty() ? "the name has no address" : why))
       services_.loop.Post([self = shared_from_this()] { self->Advance(); });
     return;
   }
+  upstream_asked_port_ = asked;
+  upstream_addresses_ = open;
   connector_ = std::make_unique<Connector>(services_.loop, std::move(open), port,
-                                           [this](Result<UniqueFd> fd, const Address&) {
+                                           [this](Result<UniqueFd> fd, const Address& address) {
                                              const auto self = shared_from_this();
+                                             upstream_addresses_ = {address};
                                              OnConnected(std::move(fd));
                                            });
+}
+
+// Those of them that a name may lead to, by the settings and the host's addresses as they are now.
+std::vector<Address> Session::OpenNow(const std::vector<Address>& addresses, uint16_t asked,
+                                      std::string* why) const {
+  std::vector<Address> open = OpenAddresses(tenant_.settings, addresses, asked, why);
+  std::erase_if(open, [&](const Address& address) {
+    if (FindByAddress(tenant_.settings.policy, address, asked) != nullptr || !IsOwnAddress(address))
+      return false;
+    *why = "the name leads to " + address.ToString() + " (an address of the host itself)";
+    return true;
+  });
+  return open;
+}
+
+bool Session::UpstreamOpenNow(uint16_t asked) const {
+  std::string why;
+  return OpenNow(upstream_addresses_, asked, &why).size() == upstream_addresses_.size();
+}
+
+void Session::DropUnusedUpstream() {
+  if (state_ == State::kHead && upstream_ && !UpstreamOpenNow(upstream_asked_port_))
+    CloseUpstream();
 }
 
 void Session::OnConnected(Result<UniqueFd> fd) {
@@ -112,6 +133,7 @@ void Session::CloseUpstream() {
   connector_.reset();
   upstream_.reset();
   upstream_target_.reset();
+  upstream_addresses_.clear();
 }
 
 void Session::SetConnected(bool connected) {

@@ -156,7 +156,9 @@ void Stream::ResetOnClose() {
 
 bool Stream::IsIdle() const {
   char byte = 0;
-  return in.empty() && ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+  const bool decrypted = tls_ != nullptr && ::SSL_has_pending(tls_) != 0;
+  return in.empty() && !decrypted && ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+         errno == EAGAIN;
 }
 
 Status Stream::StartTls(const TlsClient& client, const std::string& host) {

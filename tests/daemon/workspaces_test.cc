@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 
+#include <future>
+
 #include "daemon/limits.h"
 #include "tests/daemon/daemon_fixture.h"
 
@@ -12,11 +14,12 @@ namespace {
 using oci::Json;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::UnorderedElementsAre;
 
 // What the kernel was asked for, in order. Written by the worker, read when it is idle.
 struct Asked {
   std::vector<std::string> calls;
-  std::optional<Error> join_fails;
+  std::optional<Error> join_fails, leave_fails;
 };
 
 class WorkspacesTest : public DaemonTest {
@@ -38,6 +41,7 @@ class WorkspacesTest : public DaemonTest {
         },
         .leave = [this](int, const std::string& link) -> Status {
           asked_.calls.push_back("leave " + link);
+          if (asked_.leave_fails) return *asked_.leave_fails;
           return OkStatus();
         }};
   }
@@ -197,17 +201,121 @@ TEST_F(WorkspacesTest, AddressesOutliveTheDaemon) {
   EXPECT_TRUE(Own().Exists("a"));
 }
 
-TEST_F(WorkspacesTest, AFileThatIsNotOursIsAnError) {
-  const std::string path = config_.state_dir + "/networks.json";
-  for (const char* text :
-       {"{", "{}", R"({"networks":[{"name":"../a","index":0,"members":[]}]})",
-        R"({"networks":[{"name":"a","index":256,"members":[]}]})",
-        R"({"networks":[{"name":"a","index":0,"members":[{"id":"b","host":999}]}]})"}) {
-    ASSERT_TRUE(WriteFileAtomic(path, text, Durability::kMemory).has_value());
-    const Status status = Fresh().Recover({});
-    ASSERT_FALSE(status.has_value()) << text;
-    EXPECT_THAT(status.error().what, HasSubstr("networks.json"));
+TEST_F(WorkspacesTest, AFileThatCannotBeReadIsMovedAside) {
+  for (const std::string& dir : {config_.state_dir, config_.run_dir}) {
+    const std::string path = dir + "/networks.json";
+    for (const char* text :
+         {"", "{", "{}", R"({"networks":[{"name":"a","index":0,"members":{}}]})",
+          R"({"networks":[{"name":"kept","index":0,"members":[{"id":"b","host":999}]},7]})"}) {
+      EXPECT_EQ(Failures({Create("kept"), Join("kept", "b", "b")}), "");
+      Settle();
+      ASSERT_TRUE(WriteFileAtomic(path, text, Durability::kMemory).has_value());
+      ASSERT_TRUE(Fresh().Recover({"b"}).has_value()) << text;
+      EXPECT_EQ(*ReadFile(path + ".broken", 1000), text);
+      EXPECT_FALSE(PathExists(path));
+      EXPECT_EQ(Own().Exists("kept"), dir == config_.run_dir) << text;
+      EXPECT_TRUE(Own().NetworksOf("b").empty());
+      if (Own().Exists("kept")) EXPECT_EQ(Remove("kept"), "");
+    }
   }
+}
+
+TEST_F(WorkspacesTest, NetworksBeyondThePoolsAreTheOperatorsToMend) {
+  EXPECT_EQ(Failures({Create("a"), Create("b")}), "");
+  config_.network.workspaces_v4 = "10.213.0.0/24";
+  const Status status = Fresh().Recover({});
+  ASSERT_FALSE(status.has_value());
+  EXPECT_THAT(status.error().what, HasSubstr("networks.json: network \"b\" is beyond"));
+  EXPECT_TRUE(PathExists(config_.state_dir + "/networks.json"));
+}
+
+TEST_F(WorkspacesTest, OneLeavesWhereNothingCanBeWritten) {
+  EXPECT_EQ(Failures({Create("ws"), Join("ws", "sb-a", "one")}), "");
+  Settle();
+  for (const std::string& dir : {config_.state_dir, config_.run_dir})
+    ASSERT_TRUE(MakeDirectories(dir + "/networks.json.tmp", 0700).has_value());
+  EXPECT_NE(Join("ws", "sb-b", "two"), "");
+  asked_.calls.clear();
+  EXPECT_EQ(Leave("ws", "sb-a"), "");
+  EXPECT_THAT(asked_.calls, ElementsAre("leave net0"));
+  EXPECT_TRUE(Own().NetworksOf("sb-a").empty());
+}
+
+TEST_F(WorkspacesTest, OneIsAMemberUntilItsLinkIsGone) {
+  EXPECT_EQ(Failures({Create("ws"), Join("ws", "sb-a", "one"), Join("ws", "sb-b", "two")}), "");
+  asked_.leave_fails = SysError(EPERM, "remove a link");
+  EXPECT_EQ(Leave("ws", "sb-a"), "kernel");
+  EXPECT_EQ(AddressOf("sb-b", "one"), "10.213.0.2");
+  EXPECT_EQ(Join("ws", "sb-a", "one"), "kernel");
+  EXPECT_EQ(AddressOf("sb-b", "one"), "10.213.0.2");
+  EXPECT_EQ(Remove("ws"), "bad_state");
+  asked_.leave_fails.reset();
+  asked_.join_fails = SysError(EPERM, "make a link");
+  EXPECT_EQ(Join("ws", "sb-b", "two"), "kernel");  // its old link is gone
+  EXPECT_TRUE(Own().NetworksOf("sb-b").empty());
+  EXPECT_EQ(Leave("ws", "sb-a"), "");
+  EXPECT_EQ(Remove("ws"), "");
+}
+
+TEST_F(WorkspacesTest, AFullQueueIsAnErrorAndTheMemberStays) {
+  Worker narrow(1, 1);
+  own_ = std::make_unique<Workspaces>(loop_, narrow, config_, Fake());
+  EXPECT_EQ(Failures({Create("ws"), Join("ws", "sb-a", "one")}), "");
+  std::promise<void> begun, go;
+  ASSERT_TRUE(narrow
+                  .Submit([&] {
+                    begun.set_value();
+                    go.get_future().wait();
+                  })
+                  .has_value());
+  begun.get_future().wait();
+  ASSERT_TRUE(narrow.Submit([] {}).has_value());
+  EXPECT_EQ(Leave("ws", "sb-a"), "unavailable");
+  EXPECT_EQ(Join("ws", "sb-a", "one"), "unavailable");
+  EXPECT_EQ(AddressOf("sb-a", "one"), "10.213.0.2");
+  go.set_value();
+  RunUntil([&] { return narrow.idle(); });
+  EXPECT_EQ(Leave("ws", "sb-a"), "");
+  EXPECT_EQ(asked_.calls.back(), "leave net0");
+  RunUntil([&] { return narrow.idle(); });
+  loop_.RunPending();
+  own_.reset();
+}
+
+TEST_F(WorkspacesTest, OneThatJoinsAnewWhileItLeavesIsAMember) {
+  EXPECT_EQ(Failures({Create("ws"), Join("ws", "sb-a", "one")}), "");
+  Own().Leave("ws", "sb-a", 0, [](const Status&) {});
+  EXPECT_EQ(Join("ws", "sb-a", "one"), "");
+  EXPECT_EQ(asked_.calls.back(), "join net0 10.213.0.2 fd68:7574:6369::2");
+  EXPECT_EQ(AddressOf("sb-a", "one"), "10.213.0.2");
+}
+
+TEST_F(WorkspacesTest, ANameIsThatOfTheMemberWhichHadItFirst) {
+  EXPECT_EQ(Failures({Create("ws"), Create("a")}), "");
+  EXPECT_EQ(
+      Failures({Join("ws", "sb-z", "db"), Join("ws", "sb-a", "DB"), Join("ws", "sb-c", "SB-A"),
+                Join("a", "sb-d", "Db"), Join("a", "sb-z", "db")}),
+      "");
+  const auto addresses = [&] {
+    std::vector<std::string> all;
+    const Workspaces::Hosts hosts = Own().HostsFor("sb-z");
+    for (const network::Address& one : hosts.at("db")) all.push_back(one.ToString());
+    return all;
+  };
+  // Its own in either network, and nobody else's.
+  EXPECT_THAT(addresses(), UnorderedElementsAre("10.213.0.2", "fd68:7574:6369::2", "10.213.1.3",
+                                                "fd68:7574:6369:1::3"));
+  EXPECT_EQ(AddressOf("sb-z", "sb-a"), "10.213.0.3");
+  EXPECT_EQ(Own().HostsFor("sb-z")["sb-a"].size(), 2u);
+  EXPECT_EQ(AddressOf("sb-d", "db"), "10.213.1.2");  // who came first in what it can see
+  Settle();
+  ASSERT_TRUE(Fresh().Recover({"sb-z", "sb-a", "sb-c"}).has_value());
+  EXPECT_EQ(Join("ws", "sb-a", "DB"), "");
+  EXPECT_EQ(AddressOf("sb-a", "db"), "");  // still the other's, which is on its way
+  EXPECT_EQ(Join("ws", "sb-z", "db"), "");
+  EXPECT_EQ(AddressOf("sb-a", "db"), "10.213.0.2");
+  EXPECT_EQ(Failures({Leave("ws", "sb-z"), Leave("a", "sb-z")}), "");
+  EXPECT_EQ(AddressOf("sb-a", "db"), "10.213.0.3");
 }
 
 TEST_F(WorkspacesTest, NothingIsMadeThatCannotBeKept) {

@@ -41,6 +41,7 @@ TEST(Addresses, WhatNoNameMayLeadToIsClosed) {
                            "100.64.0.1",
                            "100.127.255.255",
                            "127.0.0.1",
+                           "168.63.129.16",
                            "169.254.169.254",
                            "172.16.0.1",
                            "192.168.1.1",
@@ -64,9 +65,9 @@ TEST(Addresses, WhatNoNameMayLeadToIsClosed) {
                            "fec0::1",
                            "ff02::1"})
     EXPECT_NE(WhyClosed(At(text)), nullptr) << text;
-  for (const char* text :
-       {"1.1.1.1", "9.255.255.255", "11.0.0.0", "100.128.0.0", "172.32.0.0", "169.253.0.1",
-        "192.167.0.1", "223.255.255.255", "2001:4860::1", "2a00::1", "2606:4700::1111"})
+  for (const char* text : {"1.1.1.1", "9.255.255.255", "11.0.0.0", "100.128.0.0", "172.32.0.0",
+                           "169.253.0.1", "168.63.129.15", "168.63.129.17", "192.167.0.1",
+                           "223.255.255.255", "2001:4860::1", "2a00::1", "2606:4700::1111"})
     EXPECT_EQ(WhyClosed(At(text)), nullptr) << text;
 }
 
@@ -81,7 +82,8 @@ TEST(Addresses, ClosedRangesSayTheSameAndDoNotOverlap) {
     return std::any_of(ranges.begin(), ranges.end(),
                        [&](const Cidr& range) { return range.Contains(At(text)); });
   };
-  for (const char* text : {"127.0.0.1", "169.254.169.254", "::1", "2001::1", "fd00::1"})
+  for (const char* text :
+       {"127.0.0.1", "168.63.129.16", "169.254.169.254", "::1", "2001::1", "fd00::1"})
     EXPECT_TRUE(holds(text)) << text;
   EXPECT_FALSE(holds("1.1.1.1"));
   EXPECT_FALSE(holds("2a00::1"));
@@ -99,23 +101,15 @@ TEST(Addresses, RangesOfRulesAreWrittenInOneWay) {
   EXPECT_EQ(Range("fc00::/7"), "fc00::/7");
   EXPECT_EQ(Range("8.0.0.0/7"), "8.0.0.0/7");
   const std::pair<const char*, const char*> kTable[] = {
-      {"10.1.2.3/16", "behind its prefix"},
-      {"10.0.0.0/33", "prefix length"},
-      {"10.0.0.0/", "prefix length"},
-      {"10.0.0.0/08", "prefix length"},
-      {"10.0.0.0", "prefix length"},
-      {"10.0.0.0/-1", "prefix length"},
-      {"0.0.0.0/0", "among others"},
-      {"::/0", "among others"},
-      {"10.0.0.0/7", "among others"},
-      {"2000::/3", "among others"},
-      {"0.0.0.0/8", "nothing there"},
-      {"224.0.0.0/8", "nothing there"},
-      {"ff00::/16", "nothing there"},
-      {"::ffff:10.0.0.0/104", "IPv6 form"},
-      {"fe80::1%eth0/128", "zone"},
-      {"10/8", "begin with an address"},
-      {"example.com/24", "begin with an address"}};
+      {"10.1.2.3/16", "behind its prefix"}, {"10.0.0.0/33", "prefix length"},
+      {"10.0.0.0/", "prefix length"},       {"10.0.0.0/08", "prefix length"},
+      {"10.0.0.0", "prefix length"},        {"10.0.0.0/-1", "prefix length"},
+      {"0.0.0.0/0", "among others"},        {"::/0", "among others"},
+      {"10.0.0.0/7", "among others"},       {"168.63.0.0/16", "among others"},
+      {"2000::/3", "among others"},         {"0.0.0.0/8", "nothing there"},
+      {"224.0.0.0/8", "nothing there"},     {"ff00::/16", "nothing there"},
+      {"::ffff:10.0.0.0/104", "IPv6 form"}, {"fe80::1%eth0/128", "zone"},
+      {"10/8", "begin with an address"},    {"example.com/24", "begin with an address"}};
   for (const auto& [text, reason] : kTable)
     EXPECT_NE(Range(text).find(reason), std::string::npos) << text << ": " << Range(text);
 }

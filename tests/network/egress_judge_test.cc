@@ -45,6 +45,20 @@ TEST(EgressJudge, ARuleThatBeginsTlsGoesToItsPort) {
   EXPECT_FALSE(verdict.secret);  // it is not for this host
 }
 
+TEST(EgressJudge, ASecretIsNotEchoed) {
+  EgressSettings settings = Settings(R"([{"host":"a.test","secret":"key"},"b.test"])");
+  settings.secrets["key"] = {"X-Key", "v", {"a.test"}};
+  RequestHead request;
+  request.path = "/";
+  for (const char* method : {"TRACE", "TRACK", "trace"}) {
+    request.method = method;
+    EXPECT_THAT(JudgeRequest(settings, request, {"a.test", {}, 80}).reason, HasSubstr("secret"));
+    EXPECT_TRUE(JudgeRequest(settings, request, {"b.test", {}, 80}).allowed);
+  }
+  request.method = "GET";
+  EXPECT_TRUE(JudgeRequest(settings, request, {"a.test", {}, 80}).secret);
+}
+
 TEST(EgressJudge, AMemberOfANetworkIsNotReachedThroughUs) {
   EgressSettings settings = Settings("[]");
   settings.hosts["web"] = {};

@@ -101,6 +101,9 @@ TEST(PolicyRules, PathsAreComparedAsTheyAreSent) {
                              "//pub/x",
                              "/pub/%00",
                              "/pub/%c0%ae%C0%AE/x",
+                             "/pub/%e0%80%ae%E0%80%AE/x",
+                             "/pub/%F0%80%80%af/x",
+                             "/pub/%f8%80%80%80%af/x",
                              "/pub/%u002e"})
     EXPECT_FALSE(AllowsRequest(rule, "GET", target)) << target;
 }

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 
+#include "network/egress/limits.h"
 #include "tests/kernel/network/egress_fixture.h"
 
 namespace hutch::network {
@@ -149,6 +150,16 @@ TEST_F(EgressHttp, MethodsAndPathsAreKept) {
   AwaitDenial("plain HTTP");
 }
 
+TEST_F(EgressHttp, FieldsDoNotOverrideMethodsAndPaths) {
+  Allow(R"({"mode":"allowlist","allow":[{"host":"api.test","methods":["GET"]},"good.test"]})");
+  const std::string fields =
+      "X-HTTP-Method-Override: DELETE\r\nx-http-method: DELETE\r\nX-Method-Override: DELETE\r\n"
+      "X-Original-URL: /x\r\nX_Rewrite_URL: /x\r\nX-Kept: yes\r\n";
+  EXPECT_THAT(Get("http://api.test/", fields).text,
+              HasSubstr("GET / HTTP/1.1\r\nHost: api.test\r\nX-Kept: yes\r\nConnection"));
+  EXPECT_THAT(Get("http://good.test/", fields).text, HasSubstr(fields));
+}
+
 TEST_F(EgressHttp, ATunnelToPort80CarriesRequestsForItsHostOnly) {
   Allow(R"({"mode":"allowlist","allow":["good.test","other.test"]})");
   EXPECT_THAT(ThroughConnect("good.test:80",
@@ -214,6 +225,28 @@ TEST_F(EgressHttp, AnInterimAnswerComesBeforeTheBody) {
       "PUT http://good.test:86/ HTTP/1.1\r\nHost: good.test:86\r\n"
       "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n";
   EXPECT_THAT(Proxy(head, "204 No").text, StartsWith("HTTP/1.1 100 "));
+}
+
+TEST_F(EgressHttp, InterimAnswersAreBounded) {
+  Allow(R"({"mode":"allowlist","allow":["good.test:86-87"]})");
+  uint16_t port = 86;
+  for (const int most : {kMaxInterims, kMaxInterims + 1}) {
+    std::string answer;
+    for (int i = 0; i < most; ++i) answer += "HTTP/1.1 103 Early Hints\r\n\r\n";
+    origin_->ServeOnce({kServer, port}, answer + "HTTP/1.1 204 No Content\r\n\r\n");
+    const Said said = Get("http://good.test:" + std::to_string(port++) + "/");
+    EXPECT_EQ(said.text.find("204 No") != std::string::npos, most == kMaxInterims) << said;
+  }
+}
+
+TEST_F(EgressHttp, InterimAnswersUseUpTheQuota) {
+  Allow(R"({"mode":"allowlist","allow":["good.test:86"],"limits":{"total_bytes":2000}})");
+  std::string answer;
+  for (int i = 0; i < 3; ++i)
+    answer += "HTTP/1.1 103 Early Hints\r\nX: " + std::string(1000, 'x') + "\r\n\r\n";
+  origin_->ServeOnce({kServer, 86}, answer + "HTTP/1.1 204 No Content\r\n\r\n");
+  EXPECT_THAT(Get("http://good.test:86/").text, Not(HasSubstr("204 No")));
+  AwaitDenial("traffic quota");
 }
 
 }  // namespace

@@ -59,6 +59,27 @@ TEST_F(EgressSettingsTest, NarrowerOnesCloseWhatTheyDoNotAllow) {
   EXPECT_EQ(ReceiveByte(good.get()), -ECONNRESET);
 }
 
+TEST_F(EgressSettingsTest, ARangeThatIsGoneClosesWhatOnlyItOpened) {
+  const Address inner = V4(10, 0, 0, 2);
+  names_->Set("inner.test", {inner});
+  origin_->Serve({inner, 22}, Manner::kGreet);
+  origin_->Serve({inner, 80}, Manner::kHttp);
+  Allow(
+      R"({"mode":"allowlist","allow":["good.test:22","inner.test:22","inner.test:80","10.0.0.0/24:22","10.0.0.0/24:80"]})");
+  const UniqueFd good = OpenTunnel("good.test:22"), tunnel = OpenTunnel("inner.test:22");
+  UniqueFd kept;
+  ASSERT_EQ(Connect(box(), {kLoopbackV4, kProxyPort}, &kept), 0);
+  const std::string request = "GET http://inner.test/ HTTP/1.1\r\nHost: inner.test\r\n\r\n";
+  EXPECT_THAT(SayOn(kept.get(), request, "keep-alive\r\n\r\n\r\n").text,
+              StartsWith("HTTP/1.1 200"));
+  Allow(R"({"mode":"allowlist","allow":["good.test:22","inner.test:22","inner.test:80"]})");
+  EXPECT_EQ(ReceiveByte(tunnel.get()), -ECONNRESET);
+  EXPECT_EQ(SayOn(good.get(), "still", "still").text, "still");
+  EXPECT_EQ(AwaitDenial("settings have changed").host, "inner.test");
+  EXPECT_THAT(SayOn(kept.get(), request).text,
+              AllOf(StartsWith("HTTP/1.1 403"), HasSubstr("leads to 10.0.0.2")));
+}
+
 TEST_F(EgressSettingsTest, NoneListensOnNothing) {
   Allow(R"({"mode":"allowlist","allow":["good.test:22"]})");
   Allow(R"({"mode":"none"})");

@@ -1,5 +1,6 @@
 #include "network/open_network.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -250,6 +251,19 @@ TEST_F(OpenNetworkTest, WithdrawLeavesNoWayOutAndTheLinkForLater) {
   EXPECT_EQ(again->v4, leases_[0].v4);
   EXPECT_EQ(TalkTcp(netns(a), kPublicV4), 0);
   EXPECT_EQ(TalkUdp(netns(a), kPublicV6), 0);
+}
+
+TEST_F(OpenNetworkTest, WithdrawShutsWhatItCannotEmpty) {
+  const int a = Add("a");
+  EXPECT_EQ(TalkTcp(netns(a), kPublicV4), 0);
+  const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_FALSE(network_->Withdraw("a", nothing.get()));
+  UniqueFd client;
+  EXPECT_EQ(Connect(netns(a), {kPublicV4, kTcpPort}, &client), -ENETUNREACH);
+  EXPECT_EQ(Output(host_.get(), "nft list set inet hutch leases4 | grep -c elements"), "0\n");
+  EXPECT_TRUE(network_->Withdraw("a", netns(a)));
+  ASSERT_TRUE(network_->Attach("a", netns(a), {}));
+  EXPECT_EQ(TalkTcp(netns(a), kPublicV4), 0);
 }
 
 TEST_F(OpenNetworkTest, APreparedNamespaceHasNoAddressUntilItIsAttached) {
