@@ -215,7 +215,9 @@ TEST_F(WorkspacesTest, AFileThatCannotBeReadIsMovedAside) {
       EXPECT_FALSE(PathExists(path));
       EXPECT_EQ(Own().Exists("kept"), dir == config_.run_dir) << text;
       EXPECT_TRUE(Own().NetworksOf("b").empty());
-      if (Own().Exists("kept")) EXPECT_EQ(Remove("kept"), "");
+      if (Own().Exists("kept")) {
+        EXPECT_EQ(Remove("kept"), "");
+      }
     }
   }
 }
