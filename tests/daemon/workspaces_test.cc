@@ -24,7 +24,11 @@ struct Asked {
 
 class WorkspacesTest : public DaemonTest {
  protected:
-  WorkspacesTest() { EXPECT_TRUE(MakeDirectories(config_.state_dir, 0700).has_value()); }
+  WorkspacesTest() {
+    config_.run_dir = directory_.path() + "/run";
+    for (const std::string& dir : {config_.state_dir, config_.run_dir})
+      EXPECT_TRUE(MakeDirectories(dir, 0700).has_value());
+  }
   ~WorkspacesTest() override { Settle(); }
 
   WorkspaceKernel Fake() {
