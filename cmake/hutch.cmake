@@ -25,12 +25,12 @@ endif()
 add_library(hutch_test_flags INTERFACE)
 target_link_libraries(hutch_test_flags INTERFACE hutch_flags)
 # With little optimization gcc takes for uninitialized what is not.
-target_compile_options(hutch_test_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 if(HUTCH_SANITIZE)
   target_compile_options(hutch_test_flags INTERFACE -O0)
 else()
   target_compile_options(hutch_test_flags INTERFACE -O1)
 endif()
+target_compile_options(hutch_test_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 
 # hutch_library(NAME SOURCES... LINK_PUBLIC... LINK_PRIVATE...): a folder's one static library.
 # What a folder may link is its row in the layer table of docs/style.md; tests/style checks the includes.
