@@ -101,7 +101,7 @@ ClientHello ReadClientHello(std::string_view bytes) {
   }
   std::string message;
   size_t at = 0;
-  while (bytes.size() - at >= kRecordHeader) {
+  while (bytes.size() - at > kRecordHeader) {
     const size_t length = static_cast<size_t>(Byte(bytes, at + 3)) << 8 | Byte(bytes, at + 4);
     if (Byte(bytes, at) != kHandshake || Byte(bytes, at + 1) != 3)
       return Malformed("the hello is cut off by another record");

@@ -1,5 +1,7 @@
 #include "daemon/http_server.h"
 
+#include <future>
+
 #include "tests/daemon/http_fixture.h"
 
 namespace hutch::daemon {
@@ -245,6 +247,7 @@ TEST_F(HttpServerTest, ASlowReaderCongestsAndDrains) {
   std::shared_ptr<Responder> kept;
   size_t sent = 0;
   int drains = 0;
+  std::promise<void> behind;
   std::function<void()> produce = [&] {
     const std::string data = "{\"x\":\"" + std::string(50'000, 'x') + "\"}";
     while (sent < 200 && !kept->Congested()) {
@@ -263,12 +266,13 @@ TEST_F(HttpServerTest, ASlowReaderCongestsAndDrains) {
         kept->StartEvents();
         produce();
         EXPECT_LT(sent * 50'000, 2 * kMaxStreamBacklogBytes);
+        behind.set_value();
       },
       {},
       [&] {
         const UniqueFd fd = Connect();
         Send(fd.get(), kGet);
-        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        behind.get_future().wait_for(std::chrono::seconds(60));
         EXPECT_GT(ReadUntil(fd.get(), "0\r\n\r\n").size(), 200u * 50'000);
       });
   EXPECT_GE(drains, 1);  // a reader that keeps up afterwards is never behind again
