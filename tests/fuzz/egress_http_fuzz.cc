@@ -14,8 +14,10 @@ using namespace hutch::network;
 
 void CheckRequest(const RequestHead& request) {
   if (request.method == "CONNECT") return;
-  // What is passed on has been judged by its host, which must be one.
-  if (!NormalHost(request.host).has_value() && !ParseAddress(request.host).has_value()) return;
+  // What is passed on has been judged by its host, and is printed with that in its normal form.
+  const auto normal = NormalHost(request.host);
+  const bool is_name = normal.has_value() && *normal == request.host;
+  if (!is_name && !ParseAddress(request.host).has_value()) return;
   const std::string authority =
       (request.host.find(':') != std::string::npos ? "[" + request.host + "]" : request.host) +
       ":" + std::to_string(request.port);
