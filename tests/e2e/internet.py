@@ -171,6 +171,8 @@ class Internet:
         self.certificates = Certificates(self.dir)
         self.process = subprocess.Popen([sys.executable, str(SERVERS), str(self.dir), self.watch], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.expect("namespace")
+        # That of the internet before goes with its namespace, which may take a while.
+        subprocess.run(["ip", "link", "delete", "uplink"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         ip("link", "add", "uplink", "type", "veth", "peer", "name", "uplink", "netns", self.process.pid)
         ip("address", "add", HOST + "/24", "dev", "uplink")
         ip("-6", "address", "add", HOST6 + "/64", "dev", "uplink", "nodad")
