@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -171,6 +172,10 @@ TEST_F(InsideTest, ConnectionsAreBounded) {
   Open();
   int connected = 0, refused = 0;
   std::vector<UniqueFd> clients;
+  struct rlimit files {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  files.rlim_cur = files.rlim_max;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
   for (uint32_t i = 0; i < kMaxCaughtConnections + 8; ++i) {
     UniqueFd fd;
     const int result = Connect(netns(), {V4(192, 0, 2, 33), 443}, &fd);
