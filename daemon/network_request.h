@@ -18,7 +18,7 @@ Result<network::Policy> ParseNetworkRequest(const oci::Json& json, const Config&
 // The variables by which programs find the proxy; those that are set already stay as they are.
 void SetProxyEnv(const network::Policy& policy, std::vector<std::string>& env);
 
-// Whether anything has to be made in the sandbox's namespace for it.
+// Whether nothing at all can be reached by it: then nothing has to be made for it either.
 bool IsClosed(const network::Policy& policy);
 
 }  // namespace hutch::daemon
