@@ -27,7 +27,7 @@ bool IsControl(char c) {
 
 Status ChunkScanner::Overhead() {
   if (++overhead_ <= kMaxChunkOverheadBytes) return OkStatus();
-  return Malformed("too large a chunk header or trailer");
+  return Error{.code = Code::kTooLarge, .what = "too large a chunk header or trailer"};
 }
 
 Status ChunkScanner::StepSize(char c) {
@@ -91,11 +91,12 @@ Status ChunkScanner::Step(char c) {
   CHECK(false);
 }
 
-Result<size_t> ChunkScanner::Take(std::string_view bytes) {
+Result<size_t> ChunkScanner::Take(std::string_view bytes, std::string* content) {
   size_t taken = 0;
   while (taken < bytes.size() && stage_ != Stage::kDone) {
     if (stage_ == Stage::kData) {
       const uint64_t count = std::min<uint64_t>(left_, bytes.size() - taken);
+      if (content != nullptr) content->append(bytes, taken, static_cast<size_t>(count));
       left_ -= count;
       taken += static_cast<size_t>(count);
       if (left_ == 0) stage_ = Stage::kDataReturn;

@@ -1,9 +1,10 @@
-// Where a chunked body (RFC 9112, 7.1) ends, without decoding it: for bytes that are passed on as
-// they are. Pure.
+// Where a chunked body (RFC 9112, 7.1) ends, and its content: for bytes that are passed on as they
+// are, or decoded. Pure.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -12,10 +13,11 @@ namespace hutch::daemon {
 
 class ChunkScanner {
  public:
-  // How many of these bytes belong to the body; less than all of them only at its end.
-  // kInvalidArgument for what is malformed (a bare LF, a size of more than 15 digits) or has more
-  // than kMaxChunkOverheadBytes of extensions of a chunk, or of trailers.
-  Result<size_t> Take(std::string_view bytes);
+  // How many of these bytes belong to the body; less than all of them only at its end. The chunks'
+  // content among them is appended to `content`, also what precedes an error. kInvalidArgument for
+  // what is malformed (a bare LF, a size of more than 15 digits), kTooLarge for more than
+  // kMaxChunkOverheadBytes of extensions of a chunk, or of trailers.
+  Result<size_t> Take(std::string_view bytes, std::string* content = nullptr);
   bool done() const { return stage_ == Stage::kDone; }
 
  private:

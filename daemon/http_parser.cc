@@ -24,6 +24,15 @@ Error Malformed(std::string what) {
   return Error{.code = Code::kInvalidArgument, .what = std::move(what)};
 }
 
+Error TooLargeABody() {
+  return Error{.code = Code::kTooLarge,
+               .what = "a body of more than " + std::to_string(kMaxBodyBytes) + " bytes"};
+}
+
+Error TooManyLargeRequests() {
+  return Error{.code = Code::kUnavailable, .what = "too many large requests at once"};
+}
+
 int HexDigit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -115,11 +124,10 @@ bool PercentDecode(std::string_view text, Plus plus, std::string* out) {
   return IsUtf8(*out);
 }
 
-struct HttpParser::Impl {
-  Impl() {
+struct HttpParser::Head {
+  Head() {
     parser.header_limit(kMaxHeaderBytes);
-    parser.body_limit(UINT64_MAX);  // until the head says whether one counts
-    parser.eager(false);
+    parser.body_limit(UINT64_MAX);  // bodies are read here, and bounded
   }
   BeastParser parser;
 };
@@ -200,9 +208,9 @@ HttpParser::Progress HttpParser::ParseHead() {
   const Status scan = ScanHead();
   if (!scan.has_value()) return Fail(scan.error().code, scan.error().what);
   if (head_end_ == 0) return Progress::kNeedMore;
-  impl_ = std::make_unique<Impl>();
+  Head head;
   error_code error;
-  impl_->parser.put(boost::asio::buffer(buffer_.data(), head_end_), error);
+  head.parser.put(boost::asio::buffer(buffer_.data(), head_end_), error);
   buffer_.erase(0, head_end_);
   scanned_ = head_end_ = 0;
   if (error == http::error::header_limit)
@@ -210,41 +218,39 @@ HttpParser::Progress HttpParser::ParseHead() {
                 "a head of more than " + std::to_string(kMaxHeaderBytes) + " bytes");
   if (error && error != http::error::need_more)
     return Fail(Code::kInvalidArgument, "malformed HTTP: " + error.message());
-  if (!impl_->parser.is_header_done()) return Fail(Code::kInvalidArgument, "malformed HTTP head");
-  const Status accepted = AcceptHead();
+  if (!head.parser.is_header_done()) return Fail(Code::kInvalidArgument, "malformed HTTP head");
+  const Status accepted = AcceptHead(head);
   if (!accepted.has_value()) return Fail(accepted.error().code, accepted.error().what);
-  impl_->parser.eager(true);
-  stage_ = impl_->parser.is_done() || streams_ ? Stage::kDone : Stage::kBody;
+  stage_ = body_over() || streams_ ? Stage::kDone : Stage::kBody;
   return Progress::kComplete;
 }
 
-Status HttpParser::AcceptHead() {
-  const Fields& fields = impl_->parser.get();
+Status HttpParser::AcceptHead(const Head& head) {
+  const Fields& fields = head.parser.get();
   is_http_1_0_ = fields.version() < 11;
-  keep_alive_ = impl_->parser.keep_alive();
+  keep_alive_ = head.parser.keep_alive();
   RETURN_IF_ERROR(CheckFraming(fields));
-  RETURN_IF_ERROR(FillRequest());
+  RETURN_IF_ERROR(FillRequest(head));
   continue_wanted_ = !is_http_1_0_ && HasToken(fields, http::field::expect, "100-continue");
+  if (const auto length = head.parser.content_length()) request_.content_length = *length;
+  if (head.parser.chunked())
+    chunks_.emplace();
+  else
+    body_left_ = request_.content_length.value_or(0);
   return BeginBody();
 }
 
 Status HttpParser::BeginBody() {
-  const auto length = impl_->parser.content_length();
-  if (length) request_.content_length = *length;
-  const Body wanted = impl_->parser.is_done() ? Body::kNone : WantedBody();
+  const Body wanted = body_over() ? Body::kNone : WantedBody();
   streams_ = wanted == Body::kStream || wanted == Body::kTakeOver;
   if (streams_) return OkStatus();
-  if (length && *length > kMaxBodyBytes)
-    return Error{.code = Code::kTooLarge,
-                 .what = "a body of more than " + std::to_string(kMaxBodyBytes) + " bytes"};
-  impl_->parser.body_limit(kMaxBodyBytes);
-  if (length && !Reserve(static_cast<size_t>(*length)))
-    return Error{.code = Code::kUnavailable, .what = "too many large requests at once"};
+  if (body_left_ > kMaxBodyBytes) return TooLargeABody();
+  if (!Reserve(static_cast<size_t>(body_left_))) return TooManyLargeRequests();
   return OkStatus();
 }
 
-Status HttpParser::FillRequest() {
-  const Fields& fields = impl_->parser.get();
+Status HttpParser::FillRequest(const Head& head) {
+  const Fields& fields = head.parser.get();
   request_ = Request();
   request_.method = fields.method_string().to_string();
   for (const auto& field : fields)
@@ -274,83 +280,65 @@ Body HttpParser::WantedBody() const {
 }
 
 HttpParser::Progress HttpParser::ParseBody() {
-  BeastParser& parser = impl_->parser;
-  size_t used = 0;
-  error_code error;
-  while (used < buffer_.size() && !parser.is_done() && !error)
-    used += parser.put(boost::asio::buffer(buffer_.data() + used, buffer_.size() - used), error);
-  buffer_.erase(0, used);
-  if (error == http::error::body_limit)
-    return Fail(Code::kTooLarge, "a body of more than " + std::to_string(kMaxBodyBytes) + " bytes");
-  if (error && error != http::error::need_more)
-    return Fail(Code::kInvalidArgument, "malformed HTTP body: " + error.message());
-  if (!Reserve(parser.get().body().size()))
-    return Fail(Code::kUnavailable, "too many large requests at once");
-  if (!parser.is_done()) {
-    if (buffer_.size() > kMaxChunkOverheadBytes)
-      return Fail(Code::kTooLarge, "too large a chunk header or trailer");
-    return Progress::kNeedMore;
-  }
+  const Status moved = MoveBody(&request_.body);
+  if (!moved.has_value()) return Fail(moved.error().code, moved.error().what);
+  if (request_.body.size() > kMaxBodyBytes) return Fail(Code::kTooLarge, TooLargeABody().what);
+  if (!Reserve(request_.body.size())) return Fail(Code::kUnavailable, TooManyLargeRequests().what);
+  if (!body_over()) return Progress::kNeedMore;
   stage_ = Stage::kDone;
   return Progress::kComplete;
 }
 
 Request HttpParser::Take() {
   if (streams_) {
-    body_left_ = request_.content_length;
     stage_ = Stage::kStream;
     streams_ = false;
     return std::move(request_);
   }
-  request_.body = std::move(impl_->parser.get().body());
-  impl_.reset();
   Release();  // the handler's memory now: bounded by the number of connections
-  continue_wanted_ = false;
-  stage_ = Stage::kHead;
+  EndBody();
   return std::move(request_);
 }
 
-std::optional<uint64_t> HttpParser::body_left() const { return body_left_; }
+std::optional<uint64_t> HttpParser::body_left() const {
+  return chunks_ ? std::nullopt : std::optional<uint64_t>(body_left_);
+}
 
-void HttpParser::EndStream() {
-  impl_.reset();
+bool HttpParser::body_over() const { return chunks_ ? chunks_->done() : body_left_ == 0; }
+
+void HttpParser::EndBody() {
+  chunks_.reset();
   continue_wanted_ = false;
   stage_ = Stage::kHead;
 }
 
 void HttpParser::SkipBody(uint64_t bytes) {
-  CHECK(stage_ == Stage::kStream && body_left_ && bytes <= *body_left_);
-  *body_left_ -= bytes;
-  if (*body_left_ == 0) EndStream();
+  CHECK(stage_ == Stage::kStream && !chunks_ && bytes <= body_left_);
+  body_left_ -= bytes;
+  if (body_left_ == 0) EndBody();
 }
 
 bool HttpParser::TakeContinueWanted() {
   return std::exchange(continue_wanted_, false) && buffer_.empty();
 }
 
+Status HttpParser::MoveBody(std::string* out) {
+  size_t count = 0;
+  if (chunks_) {
+    ASSIGN_OR_RETURN(count, chunks_->Take(buffer_, out));
+  } else {
+    count = static_cast<size_t>(std::min<uint64_t>(body_left_, buffer_.size()));
+    out->append(buffer_, 0, count);
+    body_left_ -= count;
+  }
+  buffer_.erase(0, count);
+  return OkStatus();
+}
+
 Status HttpParser::ReadBody(std::string* out) {
   if (stage_ != Stage::kStream) return OkStatus();
-  if (body_left_) {
-    const size_t count = static_cast<size_t>(std::min<uint64_t>(*body_left_, buffer_.size()));
-    out->append(buffer_, 0, count);
-    buffer_.erase(0, count);
-    SkipBody(count);
-    return OkStatus();
-  }
-  BeastParser& parser = impl_->parser;
-  size_t used = 0;
-  error_code error;
-  while (used < buffer_.size() && !parser.is_done() && !error)
-    used += parser.put(boost::asio::buffer(buffer_.data() + used, buffer_.size() - used), error);
-  buffer_.erase(0, used);
-  out->append(parser.get().body());
-  parser.get().body().clear();
-  if (error && error != http::error::need_more)
-    return Malformed("malformed HTTP body: " + error.message());
-  if (parser.is_done())
-    EndStream();
-  else if (buffer_.size() > kMaxChunkOverheadBytes)
-    return Error{.code = Code::kTooLarge, .what = "too large a chunk header or trailer"};
+  RETURN_IF_ERROR(MoveBody(out));
+  if (body_over()) EndBody();
   return OkStatus();
 }
 

@@ -1,15 +1,16 @@
 // HTTP/1.1 requests from bytes, strict where requests get smuggled. Knows no sockets. The grammar
-// is Boost.Beast's parser; what it is lenient about is checked before it (docs/api.md, "HTTP").
+// of heads is Boost.Beast's parser; what it is lenient about is checked before it (docs/api.md,
+// "HTTP").
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/result.h"
+#include "daemon/chunk_scanner.h"
 #include "daemon/limits.h"
 #include "daemon/message.h"
 
@@ -45,7 +46,7 @@ class HttpParser {
 
   // A streamed body, after Take().
   bool body_done() const { return stage_ != Stage::kStream; }
-  // What is left of one with a length; empty for chunked ones.
+  // What is left of one with a length; nothing for chunked ones.
   std::optional<uint64_t> body_left() const;
   // Whether a byte of it was fed and not read.
   bool body_buffered() const { return !buffer_.empty(); }
@@ -67,23 +68,24 @@ class HttpParser {
 
  private:
   enum class Stage { kHead, kBody, kDone, kStream, kFailed };
-  struct Impl;
+  struct Head;
 
   Progress Fail(Code code, std::string what);
   Progress ParseHead();
   Progress ParseBody();
-  Status ScanHead();     // the bytes that arrived since the last scan
-  Status AcceptHead();   // what the fields say together
-  Status FillRequest();  // method, headers, path, query
+  Status ScanHead();                     // the bytes that arrived since the last scan
+  Status AcceptHead(const Head& head);   // what the fields say together
+  Status FillRequest(const Head& head);  // method, headers, path, query
   Body WantedBody() const;
   Status BeginBody();  // what the length told says about it
-  void EndStream();
+  bool body_over() const;
+  Status MoveBody(std::string* out);  // what was fed of it, decoded, also before an error
+  void EndBody();
   bool Reserve(size_t bytes);
   void Release();
 
   BodyBudget* budget_;
   const BodyLookup* lookup_;
-  std::unique_ptr<Impl> impl_;  // of the request under way
   Stage stage_ = Stage::kHead;
   std::string buffer_;
   size_t scanned_ = 0;
@@ -92,8 +94,10 @@ class HttpParser {
   bool keep_alive_ = false;
   bool is_http_1_0_ = false;
   bool continue_wanted_ = false;
-  bool streams_ = false;               // the request under way is one of Body::kStream
-  std::optional<uint64_t> body_left_;  // while streaming; empty: chunked
+  bool streams_ = false;  // the request under way is one of Body::kStream
+  // Of the body under way: its chunks, or what is left of its length.
+  std::optional<ChunkScanner> chunks_;
+  uint64_t body_left_ = 0;
   Request request_;
   Error error_;
 };

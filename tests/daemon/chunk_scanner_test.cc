@@ -30,6 +30,17 @@ TEST(ChunkScanner, TheEndIsFoundHoweverTheBytesArrive) {
     }
 }
 
+TEST(ChunkScanner, TheContentIsWhatTheChunksHold) {
+  for (const size_t piece : {1u, 2u, 3u, 1000u}) {
+    ChunkScanner scanner;
+    std::string content;
+    const std::string_view body = "3;x=y\r\nabc\r\n2\r\n\r\n\r\n0\r\nX: y\r\n\r\nmore";
+    for (size_t at = 0; at < body.size() && !scanner.done(); at += piece)
+      ASSERT_TRUE(scanner.Take(body.substr(at, piece), &content).has_value());
+    EXPECT_EQ(content, "abc\r\n") << piece;
+  }
+}
+
 TEST(ChunkScanner, WhatIsMalformedIsRefused) {
   for (const char* body :
        {"\r\n", "x\r\n", "-1\r\n", "+1\r\n", "0x1\r\na\r\n", "3\nabc", "3\r\nabcd\r\n0\r\n\r\n",

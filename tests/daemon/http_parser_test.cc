@@ -135,6 +135,15 @@ TEST(HttpParser, RefusesWhatSmugglesRequests) {
   }
 }
 
+TEST(HttpParser, AChunkedBodyWithoutAChunkIsEmpty) {
+  for (const size_t piece : {1u, 2u, 3u, 4u, 1000u}) {
+    const Outcome outcome = ParseAll(
+        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", piece);
+    ASSERT_EQ(outcome.progress, Progress::kComplete) << piece << " " << outcome.error.what;
+    EXPECT_EQ(outcome.request.body, "");
+  }
+}
+
 TEST(HttpParser, RefusesMalformedChunks) {
   for (const char* body :
        {"zz\r\nhello\r\n0\r\n\r\n", "5\r\nhelloXX0\r\n\r\n", "-5\r\nhello\r\n0\r\n\r\n"}) {

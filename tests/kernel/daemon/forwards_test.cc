@@ -15,6 +15,7 @@
 #include "daemon/limits.h"
 #include "network/inside.h"
 #include "network/netns.h"
+#include "tests/support/open_files.h"
 
 namespace hutch::daemon {
 namespace {
@@ -208,6 +209,7 @@ TEST_F(ForwardsTest, WhereNobodyListensTheClientIsReset) {
 }
 
 TEST_F(ForwardsTest, ConnectionsBeyondTheBoundWait) {
+  ASSERT_NO_FATAL_FAILURE(RaiseOpenFiles());
   const UniqueFd server = Serve();
   const uint16_t port = Forward().host_port;
   std::vector<UniqueFd> clients;
@@ -225,6 +227,7 @@ TEST_F(ForwardsTest, ConnectionsBeyondTheBoundWait) {
 }
 
 TEST_F(ForwardsTest, RequestsBeyondTheBoundAreRefused) {
+  ASSERT_NO_FATAL_FAILURE(RaiseOpenFiles());
   const UniqueFd server = Serve();
   std::vector<UniqueFd> clients;
   for (size_t i = 0; i < kMaxProxiedConnections; ++i) {

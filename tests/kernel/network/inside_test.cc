@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include "network/kernel_limits.h"
 #include "network/netns.h"
 #include "tests/kernel/network/network_fixture.h"
+#include "tests/support/open_files.h"
 
 namespace hutch::network {
 namespace {
@@ -172,10 +172,7 @@ TEST_F(InsideTest, ConnectionsAreBounded) {
   Open();
   int connected = 0, refused = 0;
   std::vector<UniqueFd> clients;
-  struct rlimit files {};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
-  files.rlim_cur = files.rlim_max;
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  ASSERT_NO_FATAL_FAILURE(RaiseOpenFiles());
   for (uint32_t i = 0; i < kMaxCaughtConnections + 8; ++i) {
     UniqueFd fd;
     const int result = Connect(netns(), {V4(192, 0, 2, 33), 443}, &fd);
