@@ -168,19 +168,21 @@ TEST_F(HttpServerTest, EventsAreStreamed) {
 }
 
 TEST_F(HttpServerTest, ASlowReaderMissesProgressButNotTheResult) {
+  std::promise<void> all_told;
   Serve(
-      [](Request, Responder responder) {
+      [&](Request, Responder responder) {
         responder.StartEvents();
         for (int i = 0; i < 100; ++i)
           responder.Event("progress", std::string(kMaxStreamBacklogBytes / 10, 'p'));
         responder.Event("result", "{}");
         responder.End();
+        all_told.set_value();
       },
       {},
       [&] {
         const UniqueFd fd = Connect();
         Send(fd.get(), kGet);
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        all_told.get_future().wait();
         const std::string text = ReadUntil(fd.get(), "0\r\n\r\n");
         EXPECT_LT(text.size(), 4 * kMaxStreamBacklogBytes);
         EXPECT_NE(text.find("event: result"), std::string::npos);
