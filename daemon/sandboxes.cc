@@ -271,6 +271,7 @@ void Sandboxes::Track(SandboxEntry& entry) {
 void Sandboxes::StartNetwork(SandboxEntry& entry) {
   if (entry.ending || IsClosed(entry.facts.fields.network)) return;
   entry.network_ready = false;
+  if (entry.facts.fields.network.mode == network::Mode::kAllowlist) parts_.runtime.ExpectCatches();
   const auto made = [this, id = entry.facts.id](const Status& status) {
     SandboxEntry* const living = Living(id);
     if (living == nullptr || living->ending) return;

@@ -10,10 +10,12 @@
 #include <csignal>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "network/inside.h"
 
 namespace hutch::network {
@@ -94,14 +96,25 @@ class Pool : public NetnsPool {
         return fd;
       }
     }
-    return MakeNetns(kind_);
+    return MakeNetns();  // who waits for it prepares what it needs and no more
   }
   size_t ready() const override {
     const std::lock_guard lock(mutex_);
     return ready_.size();
   }
+  void Prefer(NetnsKind kind) override {
+    const std::lock_guard lock(mutex_);
+    if (kind != refused_) kind_ = kind;
+  }
 
  private:
+  // Once said; a sandbox that needs it meets the error, and names the kernel's option.
+  void Refuse(NetnsKind kind, const Error& error) {
+    refused_ = kind;
+    kind_ = NetnsKind::kPlain;
+    Log(LogLevel::kWarning, "network namespaces cannot be prepared ahead",
+        {{"error", error.ToString()}});
+  }
   void Fill() {
     std::unique_lock lock(mutex_);
     while (!stop_) {
@@ -109,11 +122,14 @@ class Pool : public NetnsPool {
         wake_.wait(lock);
         continue;
       }
+      const NetnsKind kind = kind_;
       lock.unlock();
-      auto made = MakeNetns(kind_);
+      auto made = MakeNetns(kind);
       lock.lock();
       if (made)
         ready_.push_back(std::move(*made));
+      else if (kind != NetnsKind::kPlain)
+        Refuse(kind, made.error());
       else
         wake_.wait_for(lock,
                        std::chrono::seconds(1));  // Take() will meet and report the error itself
@@ -121,9 +137,10 @@ class Pool : public NetnsPool {
   }
 
   const size_t target_;
-  const NetnsKind kind_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
+  NetnsKind kind_;
+  std::optional<NetnsKind> refused_;
   std::vector<UniqueFd> ready_;
   bool stop_ = false;
   std::thread thread_;

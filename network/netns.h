@@ -16,8 +16,8 @@ namespace hutch::network {
 enum class NetnsKind { kPlain, kCatch };
 Result<UniqueFd> MakeNetns(NetnsKind kind = NetnsKind::kPlain);
 
-// A pool filled by one thread of its own. Take never blocks for long: an empty pool makes one on
-// the spot.
+// A pool filled by one thread of its own. Take never blocks for long: an empty pool makes a plain
+// one on the spot.
 class NetnsPool {
  public:
   // target 0: no thread, everything on demand. Start it after the spawn server (threads).
@@ -25,6 +25,8 @@ class NetnsPool {
   virtual ~NetnsPool() = default;  // stops the thread, closes what is left
   virtual Result<UniqueFd> Take() = 0;
   virtual size_t ready() const = 0;
+  // What is made ahead from now on; plain ones again where the kernel cannot. What is there stays.
+  virtual void Prefer(NetnsKind kind) = 0;
 };
 
 }  // namespace hutch::network

@@ -22,6 +22,7 @@ class RuntimeImpl : public Runtime {
   Result<std::vector<Recovered>> Recover(std::vector<std::string>* removed) override;
   void Refill() override;
   PoolState pool_state() const override;
+  void ExpectCatches() override { workshop_.netns_pool->Prefer(network::NetnsKind::kCatch); }
 
   // Makes one shell and waits for its blank to say so: proves CLONE_INTO_CGROUP and every step that
   // needs no image.

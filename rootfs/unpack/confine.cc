@@ -70,6 +70,10 @@ constexpr long kAllowed[] = {
     SYS_getrandom,
     SYS_exit,
     SYS_clock_gettime,
+    SYS_gettimeofday,
+#ifdef SYS_time
+    SYS_time,
+#endif
     SYS_exit_group,
     SYS_rt_sigreturn,
     SYS_rt_sigprocmask,

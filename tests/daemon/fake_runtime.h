@@ -32,6 +32,7 @@ class FakeRuntime final : public runtime::Runtime {
   bool spawns_later = false;
   int busy_removals = 0;  // so many Remove calls answer "still busy"
   int refills = 0;
+  bool catches_expected = false;
   std::optional<Error> begin_error, save_error;
   std::vector<FakeSandbox*> begun;  // dangling once removed
   std::vector<runtime::CreateRequest> requests;
@@ -74,6 +75,7 @@ class FakeRuntime final : public runtime::Runtime {
   }
   void Refill() override { ++refills; }
   PoolState pool_state() const override { return {}; }
+  void ExpectCatches() override { catches_expected = true; }
 
  private:
   UniqueFd ours_, spawner_;

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "network/inside.h"
 
 namespace hutch::network {
 namespace {
@@ -61,6 +62,22 @@ TEST(NetnsPool, HandsOutDistinctOnesFasterThanItFills) {
     held.push_back(std::move(*netns));
   }
   EXPECT_EQ(seen.size(), 8u);
+}
+
+TEST(NetnsPool, WhatIsMadeFromNowOnIsOfTheKindPreferred) {
+  const auto pool = NetnsPool::Start(2);
+  const auto plain = pool->Take();
+  ASSERT_TRUE(plain.has_value());
+  EXPECT_FALSE(ReadCatch(plain->get()).has_value());
+  pool->Prefer(NetnsKind::kCatch);
+  bool prepared = false;
+  for (int i = 0; i < 500 && !prepared; ++i) {
+    while (pool->ready() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const auto netns = pool->Take();
+    ASSERT_TRUE(netns.has_value());
+    prepared = ReadCatch(netns->get()).has_value();
+  }
+  EXPECT_TRUE(prepared);
 }
 
 TEST(NetnsPool, LeavesSignalsToTheProgram) {
