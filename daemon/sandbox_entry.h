@@ -32,6 +32,7 @@ struct SandboxEntry {
   // Both are needed before anybody hears of it.
   bool agent_ready = false;
   bool network_ready = true;  // false while one is being made
+  std::optional<double> network_ms;
 
   // Its end.
   bool ending = false;

@@ -272,11 +272,12 @@ void Sandboxes::StartNetwork(SandboxEntry& entry) {
   if (entry.ending || IsClosed(entry.facts.fields.network)) return;
   entry.network_ready = false;
   if (entry.facts.fields.network.mode == network::Mode::kAllowlist) parts_.runtime.ExpectCatches();
-  const auto made = [this, id = entry.facts.id](const Status& status) {
+  const auto made = [this, id = entry.facts.id, began = Loop::Now()](const Status& status) {
     SandboxEntry* const living = Living(id);
     if (living == nullptr || living->ending) return;
     if (!status.has_value()) return FailCreation(*living, status.error());
     living->network_ready = true;
+    living->network_ms = MillisecondsSince(began);
     BecomeReady(*living);
   };
   parts_.networks->Apply(WhoIs(entry), entry.facts.fields.network, made);
@@ -356,6 +357,7 @@ void Sandboxes::BecomeReady(SandboxEntry& entry) {
   entry.facts.timings_ms.emplace_back("total", MillisecondsSince(entry.begun));
   for (const runtime::Timing& timing : entry.sandbox->timings())
     entry.facts.timings_ms.emplace_back(timing.step, timing.ms);
+  if (entry.network_ms) entry.facts.timings_ms.emplace_back("network", *entry.network_ms);
   for (const ReservedPort& port : entry.reserved_ports) entry.facts.ports.push_back(port.facts);
   const std::string record = SaveFacts(entry.facts);
   const Status rememberable = CheckRecord(record);
