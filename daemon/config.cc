@@ -179,6 +179,8 @@ constexpr NetworkTextRow kNetworkTextRows[] = {
     {"workspaces_v4", &NetworkConfig::workspaces_v4},
     {"workspaces_v6", &NetworkConfig::workspaces_v6},
 };
+constexpr char kLinksAhead[] = "links_ahead";
+constexpr uint64_t kMaxLinksAhead = 64;
 constexpr const char* kNetworkListKeys[] = {"reachable"};
 
 // What the ranges are cut into must fit; a /30 is the smallest pool of addresses.
@@ -199,6 +201,7 @@ Status ApplyNetwork(const oci::Json& json, NetworkConfig* network) {
   oci::ObjectReader reader(json, "network");
   for (const NetworkTextRow& row : kNetworkTextRows)
     reader.String(row.key, &(network->*row.member), 4096);
+  reader.Uint(kLinksAhead, &network->links_ahead, 0, kMaxLinksAhead);
   reader.Strings("reachable", &network->reachable);
   return reader.Done(oci::ObjectReader::Unknown::kRefuse);
 }
@@ -333,6 +336,7 @@ std::vector<std::string> ConfigKeys() {
   for (const char* key : kRegistryListKeys) keys.push_back(std::string("registries.") + key);
   for (const NetworkTextRow& row : kNetworkTextRows)
     keys.push_back(std::string("network.") + row.key);
+  keys.push_back(std::string("network.") + kLinksAhead);
   for (const char* key : kNetworkListKeys) keys.push_back(std::string("network.") + key);
   keys.emplace_back("ports.addresses");
   return keys;

@@ -33,6 +33,7 @@ struct NetworkConfig {
   std::string pool_v4 = "100.96.0.0/16", pool_v6 = "fd68:7574:6368::/64";
   // Networks that sandboxes join: a /24 and a /64 of them each.
   std::string workspaces_v4 = "10.213.0.0/16", workspaces_v6 = "fd68:7574:6369::/48";
+  uint64_t links_ahead = 2;  // blanks with a link kept ready once a sandbox of mode open was made
   std::vector<std::string> reachable;  // closed ranges that mode open reaches all the same
 };
 

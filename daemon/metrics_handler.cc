@@ -53,6 +53,7 @@ void AddSandboxes(const Api& api, MetricsText* text) {
   text->Sample({{"state", "ready"}}, static_cast<double>(pool.blanks_ready));
   text->Sample({{"state", "wanted"}}, static_cast<double>(pool.blanks_wanted));
   text->Sample({{"state", "in_flight"}}, static_cast<double>(pool.blanks_in_flight));
+  text->Sample({{"state", "linked"}}, static_cast<double>(pool.links_ready));
 }
 
 // "MemAvailable:    123 kB"

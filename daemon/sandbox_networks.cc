@@ -215,6 +215,17 @@ void SandboxNetworks::SettleOpen(const NetPtr& net) {
   Finish(net, begun);
 }
 
+void SandboxNetworks::PrepareLink(UniqueFd target, Done done) {
+  const auto netns = std::make_shared<UniqueFd>(std::move(target));
+  const Status begun = parts_.worker.Submit([netns, done, open = open_, &loop = parts_.loop] {
+    const Result<network::OpenNetwork*> network = open->Get();
+    const Status status =
+        network.has_value() ? (*network)->Prepare(netns->get()) : Status(network.error());
+    loop.Post([done, status] { done(status); });
+  });
+  if (!begun.has_value()) done(begun);
+}
+
 // The number of the settings to wait for; 0: there is nothing to wait for.
 Result<uint64_t> SandboxNetworks::Widen(Net& net) {
   if (net.wanted.mode == Mode::kAllowlist && !net.caught) {

@@ -57,6 +57,10 @@ class SandboxNetworks {
   // The sandbox is gone, or about to be: nothing of it is left afterwards. Nobody is told.
   void Forget(const std::string& id);
 
+  // Puts the pair of links of mode "open" into a namespace ahead of need; it carries nothing yet.
+  // `target` as in network/inside.h.
+  void PrepareLink(UniqueFd target, Done done);
+
   // Called with each denial, as GET .../network tells it.
   using DenialListener = std::function<void(const std::string& id, const oci::Json& denial)>;
   void OnDenied(DenialListener listener) { on_denied_ = std::move(listener); }

@@ -210,6 +210,7 @@ Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Cr
     request.layers.push_back(std::move(layer));
   }
   request.scratch_bytes = fields.disk_bytes;
+  request.wants_link = fields.network.mode == network::Mode::kOpen;
 
   auto entry = std::make_unique<SandboxEntry>();
   entry->begun = begun;
@@ -271,7 +272,7 @@ void Sandboxes::Track(SandboxEntry& entry) {
 void Sandboxes::StartNetwork(SandboxEntry& entry) {
   if (entry.ending || IsClosed(entry.facts.fields.network)) return;
   entry.network_ready = false;
-  if (entry.facts.fields.network.mode == network::Mode::kAllowlist) parts_.runtime.ExpectCatches();
+  ExpectNetworksLike(entry.facts.fields.network.mode);
   const auto made = [this, id = entry.facts.id, began = Loop::Now()](const Status& status) {
     SandboxEntry* const living = Living(id);
     if (living == nullptr || living->ending) return;
@@ -285,6 +286,7 @@ void Sandboxes::StartNetwork(SandboxEntry& entry) {
 
 void Sandboxes::OnSpawner() {
   for (runtime::RuntimeEvent& event : parts_.runtime.Dispatch()) OnSpawnerEvent(event);
+  LinkBlanks();
   spawner_watch_.Arm(Ready::kReadable);
 }
 

@@ -140,6 +140,8 @@ class Sandboxes {
   void RefreshBeforeCommand(SandboxEntry& entry);
   void ScheduleNumbers();
   void ScheduleRefill();
+  void ExpectNetworksLike(network::Mode mode);
+  void LinkBlanks();
 
   Result<std::vector<ReservedPort>> ReservePorts(const std::vector<PortFacts>& wanted) const;
   Status OpenPorts(SandboxEntry& entry);
@@ -173,6 +175,7 @@ class Sandboxes {
   uint64_t memory_granted_ = 0;
   std::function<bool()> busy_ = [] { return false; };
   int refill_postponed_ = 0;
+  bool links_expected_ = false;  // a sandbox of mode open was made
   CpuTurns cpu_turns_;
   UserLayers user_layers_;
   std::vector<std::string> host_processors_;

@@ -38,6 +38,7 @@ struct CreateRequest {
   std::vector<UniqueFd>
       layers;  // unpacked image layers, lowest first (rootfs::Store::OpenLayer); at least one
   uint64_t scratch_bytes = 0;  // size of all writable file systems together
+  bool wants_link = false;     // takes a blank whose namespace has a link, if there is one
 };
 
 struct RuntimeEvent {
@@ -92,11 +93,20 @@ class Runtime {
   virtual void Refill() = 0;
   struct PoolState {
     size_t blanks_ready = 0, blanks_wanted = 0, blanks_in_flight = 0;
+    size_t links_ready = 0, links_in_flight = 0;  // blanks beside those
   };
   virtual PoolState pool_state() const = 0;
   // From now on what is made ahead has the catch of mode "allowlist" prepared: such a sandbox is
   // made 0.1 ms sooner, and a round trip on loopback costs each a microsecond more.
   virtual void ExpectCatches() = 0;
+  // Sets a blank aside for the caller to put a link into its namespace; nothing when none is ready.
+  // From Linked() on it is for requests that want one, and for no other; `well` false: destroyed.
+  struct BlankToLink {
+    std::string id;
+    UniqueFd init;  // a pidfd of its first process
+  };
+  virtual std::optional<BlankToLink> TakeToLink() = 0;
+  virtual void Linked(const std::string& id, bool well) = 0;
 };
 
 }  // namespace hutch::runtime

@@ -74,6 +74,8 @@ RuntimeImpl::~RuntimeImpl() {
   for (auto& [number, flight] : in_flight_)
     if (flight.shell) doomed_.push_back(std::move(flight.shell));
   for (auto& blank : blanks_) doomed_.push_back(std::move(blank));
+  for (auto& blank : linked_) doomed_.push_back(std::move(blank));
+  for (auto& [id, blank] : linking_) doomed_.push_back(std::move(blank));
   for (auto& [pid, sandbox] : living_) sandbox->on_destroy = nullptr;
   for (auto& [number, flight] : in_flight_)
     if (flight.sandbox != nullptr) flight.sandbox->on_destroy = nullptr;
@@ -124,17 +126,40 @@ void RuntimeImpl::OnSandboxDestroyed(void* owner, SandboxImpl* sandbox) {
                 [&](const auto& entry) { return entry.second.sandbox == sandbox; });
 }
 
+std::unique_ptr<Shell> RuntimeImpl::TakeBlank(bool wants_link) {
+  auto& pool = wants_link && !linked_.empty() ? linked_ : blanks_;
+  if (pool.empty()) return nullptr;
+  std::unique_ptr<Shell> shell = std::move(pool.front());
+  pool.pop_front();
+  shell->timings.clear();  // spent before the request came
+  return shell;
+}
+
+std::optional<Runtime::BlankToLink> RuntimeImpl::TakeToLink() {
+  if (blanks_.empty()) return std::nullopt;
+  auto init = Duplicate(blanks_.front()->init.fd());
+  if (!init) return std::nullopt;
+  std::unique_ptr<Shell> shell = std::move(blanks_.front());
+  blanks_.pop_front();
+  BlankToLink blank{shell->id, std::move(*init)};
+  linking_[blank.id] = std::move(shell);
+  return blank;
+}
+
+void RuntimeImpl::Linked(const std::string& id, bool well) {
+  auto node = linking_.extract(id);
+  if (node.empty()) return;  // it ended meanwhile
+  if (well) return linked_.push_back(std::move(node.mapped()));
+  Discard(std::move(node.mapped()));
+}
+
 Result<std::unique_ptr<Sandbox>> RuntimeImpl::Begin(CreateRequest request) {
   auto creation = std::make_unique<Creation>();
   creation->request = std::move(request);
   RETURN_IF_ERROR(CheckSpec(*creation));
-  const bool from_pool = !blanks_.empty();
-  std::unique_ptr<Shell> shell;
-  if (from_pool) {
-    shell = std::move(blanks_.front());
-    blanks_.pop_front();
-    shell->timings.clear();  // spent before the request came
-  } else {
+  std::unique_ptr<Shell> shell = TakeBlank(creation->request.wants_link);
+  const bool from_pool = shell != nullptr;
+  if (!from_pool) {
     ASSIGN_OR_RETURN(shell, StartShell());
   }
   creation->shell = shell.get();
@@ -209,6 +234,25 @@ void RuntimeImpl::HandleFailed(const SpawnOutcome& outcome, std::vector<RuntimeE
                     .error = outcome.error});
 }
 
+std::unique_ptr<Shell> RuntimeImpl::ExtractBlank(pid_t pid) {
+  std::unique_ptr<Shell> found;
+  for (auto* pool : {&blanks_, &linked_}) {
+    const auto blank = std::find_if(pool->begin(), pool->end(),
+                                    [&](const auto& shell) { return shell->init.pid() == pid; });
+    if (blank == pool->end()) continue;
+    found = std::move(*blank);
+    pool->erase(blank);
+    return found;
+  }
+  for (auto& [id, shell] : linking_) {
+    if (shell->init.pid() != pid) continue;
+    found = std::move(shell);
+    linking_.erase(found->id);
+    return found;
+  }
+  return found;
+}
+
 void RuntimeImpl::HandleExited(const SpawnOutcome& outcome, std::vector<RuntimeEvent>& events) {
   if (const auto it = living_.find(outcome.pid); it != living_.end()) {
     events.push_back({.kind = RuntimeEvent::Kind::kInitExited,
@@ -217,12 +261,8 @@ void RuntimeImpl::HandleExited(const SpawnOutcome& outcome, std::vector<RuntimeE
     living_.erase(it);
     return;
   }
-  const auto blank = std::find_if(blanks_.begin(), blanks_.end(), [&](const auto& shell) {
-    return shell->init.pid() == outcome.pid;
-  });
-  if (blank == blanks_.end()) return;
-  std::unique_ptr<Shell> shell = std::move(*blank);
-  blanks_.erase(blank);
+  std::unique_ptr<Shell> shell = ExtractBlank(outcome.pid);
+  if (shell == nullptr) return;
   refill_failed_ = true;
   Discard(std::move(shell));
 }
@@ -275,7 +315,11 @@ void RuntimeImpl::Refill() {
 Runtime::PoolState RuntimeImpl::pool_state() const {
   size_t coming = 0;
   for (const auto& [number, flight] : in_flight_) coming += flight.shell ? 1 : 0;
-  return {blanks_.size(), config_.pools == Pools::kOn ? config_.blanks : 0, coming};
+  return {.blanks_ready = blanks_.size(),
+          .blanks_wanted = config_.pools == Pools::kOn ? config_.blanks : 0,
+          .blanks_in_flight = coming,
+          .links_ready = linked_.size(),
+          .links_in_flight = linking_.size()};
 }
 
 }  // namespace hutch::runtime

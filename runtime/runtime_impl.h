@@ -22,6 +22,8 @@ class RuntimeImpl : public Runtime {
   Result<std::vector<Recovered>> Recover(std::vector<std::string>* removed) override;
   void Refill() override;
   PoolState pool_state() const override;
+  std::optional<BlankToLink> TakeToLink() override;
+  void Linked(const std::string& id, bool well) override;
   void ExpectCatches() override { workshop_.netns_pool->Prefer(network::NetnsKind::kCatch); }
 
   // Makes one shell and waits for its blank to say so: proves CLONE_INTO_CGROUP and every step that
@@ -36,6 +38,8 @@ class RuntimeImpl : public Runtime {
   };
 
   Result<std::unique_ptr<Shell>> StartShell();
+  std::unique_ptr<Shell> TakeBlank(bool wants_link);
+  std::unique_ptr<Shell> ExtractBlank(pid_t pid);
   void Discard(std::unique_ptr<Shell> shell);
   void HandleSpawned(SpawnOutcome outcome, std::vector<RuntimeEvent>& events);
   void HandleFailed(const SpawnOutcome& outcome, std::vector<RuntimeEvent>& events);
@@ -51,6 +55,8 @@ class RuntimeImpl : public Runtime {
   Workshop workshop_;
   std::map<uint64_t, InFlight> in_flight_;
   std::deque<std::unique_ptr<Shell>> blanks_;
+  std::deque<std::unique_ptr<Shell>> linked_;
+  std::map<std::string, std::unique_ptr<Shell>> linking_;
   std::map<pid_t, SandboxImpl*> living_;        // by the agent's pid
   std::vector<std::unique_ptr<Shell>> doomed_;  // being taken down; retried at each Refill
   bool refill_failed_ = false;

@@ -75,6 +75,8 @@ class FakeRuntime final : public runtime::Runtime {
   }
   void Refill() override { ++refills; }
   PoolState pool_state() const override { return {}; }
+  std::optional<BlankToLink> TakeToLink() override { return std::nullopt; }
+  void Linked(const std::string&, bool) override {}
   void ExpectCatches() override { catches_expected = true; }
 
  private:

@@ -114,6 +114,21 @@ class Open(OpenCase):
         self.assertGreater(counters["received_bytes"], 1 << 20)
         self.assertGreater(counters["sent_bytes"], 0)
 
+    def test_links_made_ahead_are_for_this_mode_alone(self):
+        def ready():
+            return self.client.call("GET", "/v1/info")["pools"]["links_ready"]
+
+        self.client.delete(self.open())
+        wait_until(lambda: ready() == 2, "links are made ahead")
+        for network in ({"mode": "none"}, {"mode": "allowlist", "allow": ["good.test"]}):
+            box = self.box(network)
+            self.assertEqual(self.shell(box, "python3 -c 'import socket; print(socket.if_nameindex())'"), "[(1, 'lo')]")
+        self.assertEqual(ready(), 2)
+        for _ in range(4):  # more than there are
+            box = self.open()
+            self.assertEqual(len(self.addresses(box)), 2)
+            self.try_rows(box, OPEN[:2] + CLOSED[:1])
+
     def test_nothing_stays_when_they_go(self):
         for _ in range(2):  # what is kept ready is there from the first time on
             self.client.delete(self.open())
