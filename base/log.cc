@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 
@@ -10,8 +11,9 @@
 namespace hutch {
 namespace {
 
-LogFormat g_format = LogFormat::kText;  // set once in main
-LogLevel g_minimum = LogLevel::kInfo;   // the log level is the one mutable global the style allows
+// The one mutable global that the style allows; a reload changes it while other threads log.
+std::atomic<LogFormat> g_format = LogFormat::kText;
+std::atomic<LogLevel> g_minimum = LogLevel::kInfo;
 
 constexpr const char* kLevelNames[] = {"debug", "info", "warning", "error"};
 constexpr const char* kPrefixes[] = {"<7>", "<6>", "<4>", "<3>"};  // sd-daemon(3) priorities

@@ -225,12 +225,6 @@ Status ProcessGroup::Signal(int signal) const {
   return Error{.code = Code::kNotFound, .what = path_ + ": no process is alive"};
 }
 
-Status SandboxGroup::Freeze() const {
-  return WriteControl(dir_.get(), path_, "cgroup.freeze", "1");
-}
-Status SandboxGroup::Thaw() const { return WriteControl(dir_.get(), path_, "cgroup.freeze", "0"); }
-Result<bool> SandboxGroup::Frozen() const { return ReadEvent(dir_.get(), path_, "frozen"); }
-
 Status SandboxGroup::Kill() const {
   return dir_.valid() ? KillGroup(dir_.get(), path_) : OkStatus();
 }

@@ -23,6 +23,7 @@
 #include "base/unique_fd.h"
 #include "cgroups/layout.h"
 #include "cgroups/pressure.h"
+#include "cgroups/reclaimer.h"
 #include "cgroups/stats.h"
 #include "cgroups/usage.h"
 #include "oci/runtime_spec.h"
@@ -92,9 +93,15 @@ class SandboxGroup {
   Usage ReadUsage() const;
   // Of work/; nothing where the kernel does not tell.
   Pressures ReadPressure() const;
-  Status Freeze() const;  // agent and all
+  // Of work/: every process of the tenant's, those born later included, and not the agent, which
+  // goes on answering. Freeze() asks; Frozen() tells when it is so, mostly within 0.1 ms, never
+  // while something of it is stuck in the kernel. Kill() works on what is frozen. freezer.cc.
+  Status Freeze() const;
   Status Thaw() const;
   Result<bool> Frozen() const;
+  Result<UniqueFd> OpenFreezeEvents() const;  // as ProcessGroup::OpenEvents, of work/
+  // kUnsupported where the kernel reclaims nothing on request.
+  Result<Reclaimer> OpenReclaimer() const;
   Status Kill() const;  // cgroup.kill on the whole sandbox; "already gone" is success
   // rmdir of everything, v1 and v2, deepest first. "Already gone" is success; kBadState while
   // something still lives in it.

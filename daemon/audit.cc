@@ -38,10 +38,11 @@ CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON entries WHEN NOT hutch_p
 )sql";
 
 constexpr char kInsert[] =
-    "INSERT INTO entries(time_ms, kind, sandbox, name, uid, gid, pid, outcome, detail) "
-    "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+    "INSERT INTO entries(time_ms, kind, sandbox, name, uid, gid, pid, outcome, detail, token) "
+    "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 constexpr char kSelect[] =
-    "SELECT number, time_ms, kind, sandbox, name, uid, gid, pid, outcome, detail FROM entries "
+    "SELECT number, time_ms, kind, sandbox, name, uid, gid, pid, outcome, detail, token FROM "
+    "entries "
     "WHERE (?1 = '' OR sandbox = ?1) AND (?2 = '' OR kind = ?2) AND time_ms >= ?3 AND "
     "time_ms < ?4 AND number < ?5 ORDER BY number DESC LIMIT ?6";
 
@@ -60,12 +61,15 @@ constexpr KindRow kKinds[] = {
     {AuditKind::kDenial, "denial"},
     {AuditKind::kNetworkDenied, "network_denied"},
     {AuditKind::kNetworkChanged, "network_changed"},
+    {AuditKind::kSandboxPaused, "sandbox_paused"},
+    {AuditKind::kSandboxResumed, "sandbox_resumed"},
     {AuditKind::kSandboxEnded, "sandbox_ended"},
     {AuditKind::kImageImported, "image_imported"},
     {AuditKind::kImagePulled, "image_pulled"},
     {AuditKind::kImageDeleted, "image_deleted"},
     {AuditKind::kDaemonStarted, "daemon_started"},
     {AuditKind::kDaemonStopped, "daemon_stopped"},
+    {AuditKind::kConfigReloaded, "config_reloaded"},
     {AuditKind::kEntriesLost, "entries_lost"},
 };
 
@@ -146,6 +150,17 @@ Status CheckSound(sqlite3* database) {
   return Error{.code = Code::kCorrupt, .what = "the audit log is damaged"};
 }
 
+// Which logs of before the TCP listener have not.
+Status AddTokenColumn(sqlite3* database) {
+  ASSIGN_OR_RETURN(
+      Statement look,
+      Statement::Prepare(database,
+                         "SELECT 1 FROM pragma_table_info('entries') WHERE name = 'token'"));
+  ASSIGN_OR_RETURN(const bool there, look.Step());
+  if (there) return OkStatus();
+  return Execute(database, "ALTER TABLE entries ADD COLUMN token TEXT NOT NULL DEFAULT ''");
+}
+
 oci::Json EntryJson(const Statement& row) {
   auto detail = oci::ParseJson(row.Text(9));
   const WallTime time{std::chrono::milliseconds(row.Int(1))};
@@ -158,7 +173,9 @@ oci::Json EntryJson(const Statement& row) {
                     {"detail", detail ? *detail : oci::Json::object()}};
   for (const char* key : {"sandbox", "name"})
     if (json[key] == "") json[key] = nullptr;
-  json["caller"] = row.Int(7) == 0
+  const std::string token = row.Text(10);
+  json["caller"] = !token.empty() ? oci::Json{{"token", token}}
+                   : row.Int(7) == 0
                        ? oci::Json()
                        : oci::Json{{"uid", row.Int(5)}, {"gid", row.Int(6)}, {"pid", row.Int(7)}};
   return json;
@@ -229,6 +246,7 @@ Status Audit::OpenOrReplace() {
                                 IsPruning, nullptr, nullptr);
         status = CheckSound(database->get());
         if (status) status = Execute(database->get(), kSchema);
+        if (status) status = AddTokenColumn(database->get());
         if (status) writer_ = std::move(*database);
       } else {
         status = std::move(database).error();
@@ -315,6 +333,7 @@ Status Audit::Write(const std::deque<AuditEntry>& batch, uint64_t lost) {
       row.Bind(7, int64_t{entry.caller.pid});
       row.Bind(8, entry.outcome);
       row.Bind(9, DetailText(entry.detail));
+      row.Bind(10, entry.caller.token);
       ASSIGN_OR_RETURN([[maybe_unused]] const bool more, row.Step());
       return OkStatus();
     };

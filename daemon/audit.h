@@ -34,12 +34,15 @@ enum class AuditKind : uint8_t {
   kDenial,         // a request that was refused
   kNetworkDenied,  // from inside: a name, an address, a request
   kNetworkChanged,
+  kSandboxPaused,
+  kSandboxResumed,
   kSandboxEnded,
   kImageImported,
   kImageDeleted,
   kImagePulled,
   kDaemonStarted,
   kDaemonStopped,
+  kConfigReloaded,
   kEntriesLost,  // the queue was full: detail.count of them are missing here
 };
 const char* AuditKindName(AuditKind kind);
@@ -48,7 +51,7 @@ std::optional<AuditKind> ParseAuditKind(std::string_view name);
 struct AuditEntry {
   AuditKind kind = AuditKind::kDenial;
   std::string sandbox = {}, name = {};  // id, and name at that time; may be empty
-  Peer caller = {};                     // pid 0: the daemon itself
+  Peer caller = Peer();                 // pid 0 and no token: the daemon itself
   std::string outcome = "ok";           // or the code of the error
   oci::Json detail = oci::Json::object();
   WallTime time = std::chrono::system_clock::now();

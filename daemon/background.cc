@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "base/file.h"
@@ -111,6 +112,7 @@ Status BackgroundProcess::Launch(ProcessFields fields, oci::ProcessSpec spec) {
   facts_.log_bytes = fields.log_bytes;
   facts_.started_at = std::chrono::system_clock::now();
   facts_.before = place_.counters;
+  facts_.paused_before_ms = place_.paused_ms;
   std::vector<UniqueFd> childs;
   ASSIGN_OR_RETURN(const runtime::ProcessRequest request,
                    OpenPipes(fields, std::move(spec), &childs));
@@ -429,9 +431,11 @@ void BackgroundProcess::Kill() {
 }
 
 void BackgroundProcess::ArmTimeout() {
-  if (facts_.timeout_seconds <= 0) return;
-  const auto deadline = facts_.started_at + std::chrono::microseconds(
-                                                static_cast<int64_t>(facts_.timeout_seconds * 1e6));
+  if (facts_.timeout_seconds <= 0 || place_.paused) return;
+  const Milliseconds paused(place_.paused_ms - std::min(place_.paused_ms, facts_.paused_before_ms));
+  const auto deadline =
+      facts_.started_at + paused +
+      std::chrono::microseconds(static_cast<int64_t>(facts_.timeout_seconds * 1e6));
   const auto left = std::chrono::ceil<Milliseconds>(deadline - std::chrono::system_clock::now());
   timeout_.Start(place_.loop, std::max(left, Milliseconds(0)), [this] {
     const auto self = shared_from_this();

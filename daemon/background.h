@@ -31,6 +31,7 @@ struct ProcessFacts {
   uint64_t log_bytes = 0;
   WallTime started_at;
   SandboxCounters before;                      // the sandbox's when it started
+  uint64_t paused_before_ms = 0;               // ExecPlace::paused_ms then
   bool timed_out = false, kill_asked = false;  // stored before it is killed
   std::optional<ProcessEnd> end;
   WallTime ended_at;
@@ -77,6 +78,10 @@ class BackgroundProcess final : public Running,
   // Running.
   void OnEvent(const runtime::AgentEvent& event) override;
   void SandboxEnded() override;
+  void Paused() override { timeout_.Cancel(); }
+  void Continued() override {
+    if (!ended()) ArmTimeout();
+  }
   bool finished() const override { return ended() || failed_; }
   bool keeps_until_empty() const override { return true; }
   void GroupGone() override;

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/tokens.h"
+
 namespace hutch::daemon {
 namespace {
 
@@ -43,6 +45,9 @@ std::string HelpText() {
                    std::string("settings; default ") + kDefaultConfigPath + " where it exists");
   for (const OptionRow& row : kOptions)
     text += HelpLine(std::string(row.name) + " " + row.value, row.help);
+  text += HelpLine("--check", "say all that is wrong with the settings, and exit");
+  text += HelpLine("--print-config", "print the settings in force and where each is from");
+  text += HelpLine("--new-token NAME ROLE", "print a token for TCP and its row for the file");
   return text + HelpLine("--version", "print the version") + HelpLine("--help", "print this");
 }
 
@@ -61,17 +66,82 @@ Result<std::string> TakeValue(int argc, const char* const* argv, int* at) {
   return std::string(argv[(*at)++]);
 }
 
+struct Words {
+  std::optional<std::string> config_path, values[std::size(kOptions)];
+  bool check = false, print = false;
+};
+
+CommandLine Printed(std::string text) {
+  CommandLine line;
+  line.action = CommandLine::Action::kPrint;
+  line.text = std::move(text);
+  return line;
+}
+
+Result<CommandLine> PrintToken(int count, const char* const* arguments) {
+  if (count != 2) return Invalid("--new-token needs a name and a role: read, use or admin");
+  ASSIGN_OR_RETURN(const NewToken made, MakeToken(arguments[0], arguments[1]));
+  return Printed(made.token + "\n" + made.row + "\n");
+}
+
+// "log_level" of "--log-level".
+std::string KeyOf(const OptionRow& row) {
+  std::string key = row.name + 2;
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
+
+ConfigSource SourceOf(const Words& words) {
+  ConfigSource source;
+  source.path = words.config_path.value_or(kDefaultConfigPath);
+  if (words.config_path) source.file = ConfigSource::File::kRequired;
+  for (size_t i = 0; i < std::size(kOptions); ++i)
+    if (words.values[i])
+      source.options.push_back({KeyOf(kOptions[i]), kOptions[i].member, *words.values[i]});
+  return source;
+}
+
+// The configuration by itself, and the file of tokens that it leads to.
+std::vector<Error> AllErrors(const ConfigReading& reading) {
+  std::vector<Error> errors = reading.errors;
+  if (!errors.empty() || reading.config.tcp.listen.empty()) return errors;
+  const Result<Tokens> tokens = Tokens::Load(reading.config.tcp.tokens_file);
+  if (!tokens.has_value()) errors.push_back(tokens.error());
+  return errors;
+}
+
+Result<CommandLine> Read(const Words& words) {
+  CommandLine line;
+  line.source = SourceOf(words);
+  ConfigReading reading = ReadConfig(line.source);
+  if (reading.from_file) line.file = line.source.path;
+  if (words.check || words.print) {
+    line.action = CommandLine::Action::kPrint;
+    line.errors = words.check ? AllErrors(reading) : reading.errors;
+    if (line.errors.empty())
+      line.text = words.print ? DescribeConfig(line.source, reading)
+                              : (line.file.empty() ? "the defaults" : line.file) +
+                                    std::string(": nothing is wrong\n");
+    return line;
+  }
+  if (!reading.errors.empty()) return reading.errors.front();
+  line.config = std::move(reading.config);
+  return line;
+}
+
 }  // namespace
 
 Result<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
-  CommandLine line;
-  std::optional<std::string> config_path, values[std::size(kOptions)];
+  Words words;
   for (int at = 1; at < argc;) {
     const std::string_view word = argv[at];
-    if (word == "--help" || word == "--version") {
-      line.action = CommandLine::Action::kPrint;
-      line.text = word == "--help" ? HelpText() : "hutchd " HUTCH_VERSION "\n";
-      return line;
+    if (word == "--help" || word == "--version")
+      return Printed(word == "--help" ? HelpText() : "hutchd " HUTCH_VERSION "\n");
+    if (word == "--new-token") return PrintToken(argc - at - 1, argv + at + 1);
+    if (word == "--check" || word == "--print-config") {
+      (word == "--check" ? words.check : words.print) = true;
+      ++at;
+      continue;
     }
     size_t row = 0;
     const std::string_view name = word.substr(0, word.find('='));
@@ -79,15 +149,9 @@ Result<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
     if (row == std::size(kOptions) && name != "--config")
       return Invalid("unknown option " + std::string(word));
     ASSIGN_OR_RETURN(std::string value, TakeValue(argc, argv, &at));
-    (name == "--config" ? config_path : values[row]) = std::move(value);
+    (name == "--config" ? words.config_path : words.values[row]) = std::move(value);
   }
-  const Status file = ApplyConfigFile(config_path.value_or(kDefaultConfigPath), &line.config);
-  if (!file.has_value() && (config_path || file.error().code != Code::kNotFound))
-    return file.error();
-  for (size_t i = 0; i < std::size(kOptions); ++i)
-    if (values[i]) line.config.*kOptions[i].member = *values[i];
-  RETURN_IF_ERROR(CheckConfig(line.config));
-  return line;
+  return Read(words);
 }
 
 }  // namespace hutch::daemon

@@ -44,6 +44,25 @@ size_t Commands::running() const {
   return static_cast<size_t>(commands) + waiting_.size();
 }
 
+size_t Commands::awaited() const {
+  const auto commands = std::count_if(running_.begin(), running_.end(), [](const auto& item) {
+    return item.second->is_command() && !item.second->keeps_until_empty();
+  });
+  return static_cast<size_t>(commands) + waiting_.size();
+}
+
+void Commands::Pause() {
+  place_.paused = true;
+  for (const auto& [process, one] : running_) one->Paused();
+}
+
+void Commands::Continue(uint64_t paused_ms) {
+  place_.paused = false;
+  place_.paused_ms = paused_ms;
+  const auto running = running_;
+  for (const auto& [process, one] : running) one->Continued();
+}
+
 Status Commands::Admit(size_t max_running) {
   const size_t now = running();
   if (now >= max_running)

@@ -52,9 +52,15 @@ class Commands {
   // group belongs to no request: leaders that still run are killed when the agent names them.
   void TakeUp(const std::string& directory);
   void KillAll();  // but not background processes
+  // Nothing in the sandbox goes on until Continue(): time-outs stand still.
+  void Pause();
+  void Continue(uint64_t paused_ms);
+  // How long it has been paused, all together.
+  void SetPausedTime(uint64_t paused_ms) { place_.paused_ms = paused_ms; }
   void SandboxEnded();
 
   size_t running() const;  // programs of ours not counted
+  size_t awaited() const;  // of them those whose client waits
   size_t count() const { return running_.size() + waiting_.size() + leftovers_.size(); }
   const SandboxCounters& counters() const { return place_.counters; }
 

@@ -1,10 +1,14 @@
 #include "daemon/config.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <string>
 #include <variant>
 
 #include "base/file.h"
+#include "daemon/owners.h"
+#include "base/text.h"
+#include "daemon/tcp_listener.h"
 #include "network/rule_text.h"
 #include "oci/json.h"
 
@@ -63,6 +67,8 @@ constexpr UintRow kTopRows[] = {
     {"blanks", &Config::blanks, {0, 1024}},
     {"host_id_start", &Config::host_id_start, {65536, UINT32_MAX}},
     {"host_id_ranges", &Config::host_id_ranges, {1, 65534}},
+    {"retention_seconds", &Config::retention_seconds, {0, 86400}},
+    {"expiry_warning_seconds", &Config::expiry_warning_seconds, {0, 86400}},
 };
 constexpr UintRow kLimitRows[] = {
     {"sandboxes", &Config::max_sandboxes, {1, 65534}},
@@ -70,17 +76,23 @@ constexpr UintRow kLimitRows[] = {
     {"connections", &Config::max_connections, {1, 65536}},
     {"http_timeout_seconds", &Config::http_timeout_seconds, {1, 86400}},
     {"shutdown_seconds", &Config::shutdown_seconds, {0, 3600}},
+    {"memory_reserve_bytes", &Config::memory_reserve_bytes, {0, uint64_t{1} << 60}},
 };
 constexpr NumberRow kLimitNumberRows[] = {
     {"memory_overcommit", &Config::memory_overcommit, {0.01, 1e6}},
     {"process_timeout_seconds", &Config::process_timeout_ceiling_seconds, {0, 1e9}},
+    {"cpus_overcommit", &Config::cpus_overcommit, {0.01, 1e6}},
+    {"pids_overcommit", &Config::pids_overcommit, {0.01, 1e6}},
+    {"disk_overcommit", &Config::disk_overcommit, {0.01, 1e6}},
+    {"memory_pressure_percent", &Config::memory_pressure_percent, {0, 100}},
 };
 
 struct AmountRow {
   const char* key;
   std::variant<uint64_t Amounts::*, double Amounts::*> member;
 };
-constexpr uint64_t kMaxAmount = uint64_t{1} << 62;
+constexpr UintRange kUintAmounts{0, uint64_t{1} << 62};
+constexpr NumberRange kNumberAmounts{0, 1e9};
 constexpr AmountRow kAmountRows[] = {
     {"memory_bytes", &Amounts::memory_bytes},
     {"cpus", &Amounts::cpus},
@@ -107,9 +119,10 @@ Status ApplyAmounts(const oci::Json& json, const std::string& path, Amounts* amo
   oci::ObjectReader reader(json, path);
   for (const AmountRow& row : kAmountRows) {
     if (const auto* number = std::get_if<double Amounts::*>(&row.member))
-      reader.Number(row.key, &(amounts->**number), 0, 1e9);
+      reader.Number(row.key, &(amounts->**number), kNumberAmounts.min, kNumberAmounts.max);
     else
-      reader.Uint(row.key, &(amounts->*std::get<uint64_t Amounts::*>(row.member)), 0, kMaxAmount);
+      reader.Uint(row.key, &(amounts->*std::get<uint64_t Amounts::*>(row.member)), kUintAmounts.min,
+                  kUintAmounts.max);
   }
   return reader.Done(oci::ObjectReader::Unknown::kRefuse);
 }
@@ -234,9 +247,63 @@ Status ApplyPorts(const oci::Json& json, Config* config) {
   return reader.Done(oci::ObjectReader::Unknown::kRefuse);
 }
 
+struct TcpTextRow {
+  const char* key;
+  std::string TcpConfig::*member;
+};
+constexpr TcpTextRow kTcpTextRows[] = {
+    {"listen", &TcpConfig::listen},
+    {"tokens_file", &TcpConfig::tokens_file},
+};
+struct TcpUintRow {
+  const char* key;
+  uint64_t TcpConfig::*member;
+  UintRange range;
+};
+constexpr TcpUintRow kTcpUintRows[] = {{"connections", &TcpConfig::connections, {1, 65536}}};
+
+Status ApplyTcp(const oci::Json& json, TcpConfig* tcp) {
+  oci::ObjectReader reader(json, "tcp");
+  for (const TcpTextRow& row : kTcpTextRows) reader.String(row.key, &(tcp->*row.member), 4096);
+  for (const TcpUintRow& row : kTcpUintRows)
+    reader.Uint(row.key, &(tcp->*row.member), row.range.min, row.range.max);
+  return reader.Done(oci::ObjectReader::Unknown::kRefuse);
+}
+
+Status CheckTcp(const TcpConfig& tcp) {
+  if (!tcp.tokens_file.starts_with('/'))
+    return Invalid("must be an absolute path", "tcp.tokens_file");
+  if (tcp.listen.empty()) return OkStatus();
+  const Result<TcpEndpoint> endpoint = ParseTcpListen(tcp.listen);
+  if (endpoint.has_value()) return OkStatus();
+  Error error = endpoint.error();
+  error.field = "tcp.listen";
+  return error;
+}
+
 double AsDouble(const Amounts& amounts, const AmountRow& row) {
   if (const auto* number = std::get_if<double Amounts::*>(&row.member)) return amounts.**number;
   return static_cast<double>(amounts.*std::get<uint64_t Amounts::*>(row.member));
+}
+
+std::string NumberText(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.15g", value);
+  return text;
+}
+std::string RangeText(const UintRange& range) {
+  return std::to_string(range.min) + " to " + std::to_string(range.max);
+}
+std::string RangeText(const NumberRange& range) {
+  return NumberText(range.min) + " to " + NumberText(range.max);
+}
+oci::Json AmountJson(const Amounts& amounts, const AmountRow& row) {
+  if (const auto* number = std::get_if<double Amounts::*>(&row.member)) return amounts.**number;
+  return amounts.*std::get<uint64_t Amounts::*>(row.member);
+}
+std::string AmountRange(const AmountRow& row) {
+  return std::holds_alternative<double Amounts::*>(row.member) ? RangeText(kNumberAmounts)
+                                                               : RangeText(kUintAmounts);
 }
 
 Status CheckTexts(const Config& config) {
@@ -278,6 +345,8 @@ Status ApplyConfigText(std::string_view json, Config* config) {
   const oci::Json* registries = reader.Member("registries");
   const oci::Json* network = reader.Member("network");
   const oci::Json* ports = reader.Member("ports");
+  const oci::Json* tcp = reader.Member("tcp");
+  const oci::Json* owner_limits = reader.Member("owner_limits");
   RETURN_IF_ERROR(reader.Done(oci::ObjectReader::Unknown::kRefuse));
   for (size_t i = 0; i < std::size(kSections); ++i)
     if (sections[i] != nullptr)
@@ -287,6 +356,9 @@ Status ApplyConfigText(std::string_view json, Config* config) {
   if (registries != nullptr) RETURN_IF_ERROR(ApplyRegistries(*registries, config));
   if (network != nullptr) RETURN_IF_ERROR(ApplyNetwork(*network, &config->network));
   if (ports != nullptr) RETURN_IF_ERROR(ApplyPorts(*ports, config));
+  if (tcp != nullptr) RETURN_IF_ERROR(ApplyTcp(*tcp, &config->tcp));
+  if (owner_limits != nullptr)
+    RETURN_IF_ERROR(ApplyOwnerLimits(*owner_limits, &config->owner_limits));
   return OkStatus();
 }
 
@@ -302,6 +374,8 @@ Status ApplyConfigFile(const std::string& path, Config* config) {
 Status CheckConfig(const Config& config) {
   RETURN_IF_ERROR(CheckTexts(config));
   RETURN_IF_ERROR(CheckNetwork(config.network));
+  RETURN_IF_ERROR(CheckTcp(config.tcp));
+  RETURN_IF_ERROR(CheckOwnerLimits(config.owner_limits));
   for (const RegistryTextRow& row : kRegistryTextRows) {
     const std::string& value = config.registries.*row.member;
     const bool is_path = row.member != &RegistryOptions::default_registry;
@@ -339,7 +413,48 @@ std::vector<std::string> ConfigKeys() {
   keys.push_back(std::string("network.") + kLinksAhead);
   for (const char* key : kNetworkListKeys) keys.push_back(std::string("network.") + key);
   keys.emplace_back("ports.addresses");
+  for (const TcpTextRow& row : kTcpTextRows) keys.push_back(std::string("tcp.") + row.key);
+  for (const TcpUintRow& row : kTcpUintRows) keys.push_back(std::string("tcp.") + row.key);
+  for (std::string& key : OwnerLimitKeys()) keys.push_back(std::move(key));
   return keys;
+}
+
+std::vector<ConfigFact> ConfigFacts(const Config& config) {
+  std::vector<ConfigFact> facts;
+  const auto add = [&facts](const char* section, const char* key, oci::Json value,
+                            std::string range = "") {
+    facts.push_back({section + std::string(key), std::move(value), std::move(range)});
+  };
+  for (const TextRow& row : TextRows())
+    add("", row.key, config.*row.member, Join(row.allowed, ", "));
+  for (const UintRow& row : kTopRows) add("", row.key, config.*row.member, RangeText(row.range));
+  for (const Section& section : kSections)
+    for (const AmountRow& row : kAmountRows)
+      add((std::string(section.key) + ".").c_str(), row.key,
+          AmountJson(config.*section.member, row), AmountRange(row));
+  for (const UintRow& row : kLimitRows)
+    add("limits.", row.key, config.*row.member, RangeText(row.range));
+  for (const NumberRow& row : kLimitNumberRows)
+    add("limits.", row.key, config.*row.member, RangeText(row.range));
+  for (const RegistryTextRow& row : kRegistryTextRows)
+    add("registries.", row.key, config.registries.*row.member);
+  for (const RegistryUintRow& row : kRegistryUintRows)
+    add("registries.", row.key, config.registries.*row.member, RangeText(row.range));
+  add("registries.", "allowed", config.allowed_registries);
+  add("registries.", "plain_http", config.registries.plain_http);
+  add("registries.", "mirrors", config.registries.mirrors);
+  for (const NetworkTextRow& row : kNetworkTextRows)
+    add("network.", row.key, config.network.*row.member);
+  add("network.", kLinksAhead, config.network.links_ahead, RangeText(UintRange{0, kMaxLinksAhead}));
+  add("network.", "reachable", config.network.reachable);
+  add("ports.", "addresses", config.port_addresses);
+  for (const TcpTextRow& row : kTcpTextRows) add("tcp.", row.key, config.tcp.*row.member);
+  for (const TcpUintRow& row : kTcpUintRows)
+    add("tcp.", row.key, config.tcp.*row.member, RangeText(row.range));
+  const oci::Json owner_limits = OwnerLimitsJson(config.owner_limits);
+  for (const std::string& key : OwnerLimitKeys())
+    add("", key.c_str(), owner_limits.at(key.substr(key.find('.') + 1)));
+  return facts;
 }
 
 }  // namespace hutch::daemon

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "oci/json.h"
 #include "rootfs/registry/registry.h"
 
 namespace hutch::daemon {
@@ -37,6 +38,25 @@ struct NetworkConfig {
   std::vector<std::string> reachable;  // closed ranges that mode open reaches all the same
 };
 
+// A second listener (docs/access.md).
+struct TcpConfig {
+  std::string listen;  // "127.0.0.1:7788"; empty: none
+  std::string tokens_file = "/etc/hutch/tokens.json";
+  uint64_t connections = 256;
+};
+
+// The most sandboxes of one owner at once; 0: no bound.
+struct OwnerLimits {
+  struct Label {
+    std::string label;  // its key; each value is an owner
+    uint64_t max = 0;
+  };
+  uint64_t sandboxes_per_user = 0;            // of the socket
+  uint64_t sandboxes_per_session_prefix = 0;  // what stands before the separator, of one user
+  std::string session_separator = "/";
+  std::vector<Label> labels;
+};
+
 struct Config {
   std::string socket = "/run/hutch/hutchd.sock";
   std::string socket_group = "hutch";
@@ -55,6 +75,8 @@ struct Config {
   uint64_t audit_retention_days = 30;                  // 0: for ever
   uint64_t audit_max_bytes = 1ull << 30;               // 0: no bound
   uint64_t template_command_seconds = 600;             // of one lifecycle command
+  uint64_t retention_seconds = 600;                    // ended sandboxes stay listed
+  uint64_t expiry_warning_seconds = 60;                // before an expiry; 0: none
   uint64_t blanks = 8;
   uint64_t host_id_start = 0x70000000;
   uint64_t host_id_ranges = 4096;
@@ -87,6 +109,8 @@ struct Config {
   std::vector<std::string> allowed_registries;  // hosts; empty: any
   NetworkConfig network;
 
+  TcpConfig tcp;
+
   std::vector<std::string> port_addresses;  // of the host, for forwards, beside loopback
 
   uint64_t max_sandboxes = 4096;
@@ -94,6 +118,12 @@ struct Config {
   uint64_t max_connections = 1024;
   double process_timeout_ceiling_seconds = 0;  // of background processes; 0: none
   double memory_overcommit = 100;  // sum of memory limits, in times of the host's memory
+  double cpus_overcommit = 1000;   // and so on
+  double pids_overcommit = 100;
+  double disk_overcommit = 100;
+  double memory_pressure_percent = 60;          // of ten seconds; beyond it none is made; 0: never
+  uint64_t memory_reserve_bytes = 64ull << 20;  // left available on the host; 0: none
+  OwnerLimits owner_limits;
   uint64_t http_timeout_seconds = 60;
   uint64_t shutdown_seconds = 5;  // what requests under way get at SIGTERM
 };
@@ -107,5 +137,13 @@ Status ApplyConfigFile(const std::string& path, Config* config);
 Status CheckConfig(const Config& config);
 // Every key as "socket" or "defaults.memory_bytes", in the order of the table.
 std::vector<std::string> ConfigKeys();
+
+struct ConfigFact {
+  std::string key;
+  oci::Json value;
+  std::string range;  // "1 to 1024" or "on, off"; empty: what CheckConfig() says
+};
+// Every key with what it is set to, in the same order.
+std::vector<ConfigFact> ConfigFacts(const Config& config);
 
 }  // namespace hutch::daemon

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "cgroups/limits.h"
+#include "daemon/create_keys.h"
 #include "daemon/limits.h"
 #include "daemon/network_request.h"
 #include "oci/seccomp_json.h"
@@ -18,7 +19,6 @@ namespace {
 
 using oci::ObjectReader;
 constexpr auto kRefuse = ObjectReader::Unknown::kRefuse;
-constexpr uint64_t kMaxSeconds = uint64_t{10} * 365 * 86400;
 constexpr uint64_t kMaxBytes = uint64_t{1} << 60;
 constexpr uint64_t kMaxPids = 4194304;        // PID_MAX_LIMIT
 constexpr uint64_t kMaxOpenFiles = 1u << 20;  // fs.nr_open
@@ -43,6 +43,8 @@ Status CheckName(const std::string& name) {
   return OkStatus();
 }
 
+}  // namespace
+
 Status CheckLabels(const StringMap& labels) {
   if (labels.size() > kMaxLabels)
     return Invalid("more than " + std::to_string(kMaxLabels) + " labels", "labels");
@@ -56,6 +58,8 @@ Status CheckLabels(const StringMap& labels) {
   return OkStatus();
 }
 
+namespace {
+
 Status ParseLimits(const oci::Json& json, SandboxFields* fields) {
   ObjectReader reader(json, "limits");
   reader.Uint("memory_bytes", &fields->memory_bytes, cgroups::kMinMemoryBytes, kMaxBytes)
@@ -66,11 +70,8 @@ Status ParseLimits(const oci::Json& json, SandboxFields* fields) {
   return reader.Done(kRefuse);
 }
 
-Status ParseTimeouts(const oci::Json& json, SandboxFields* fields) {
-  ObjectReader reader(json, "timeouts");
-  reader.Uint("idle_seconds", &fields->idle_seconds, 0, kMaxSeconds)
-      .Uint("lifetime_seconds", &fields->lifetime_seconds, 0, kMaxSeconds);
-  return reader.Done(kRefuse);
+Status ParseTimeoutFields(const oci::Json& json, SandboxFields* fields) {
+  return ParseTimeouts(json, &fields->timeouts);
 }
 
 Status ParseRoot(const oci::Json& json, SandboxFields* fields) {
@@ -101,7 +102,7 @@ struct SectionRow {
 };
 constexpr SectionRow kSections[] = {
     {"limits", ParseLimits},
-    {"timeouts", ParseTimeouts},
+    {"timeouts", ParseTimeoutFields},
     {"rootfs", ParseRoot},
     {"relax", ParseRelax},
 };
@@ -127,12 +128,7 @@ Status KeepCeilings(SandboxFields* fields, const Amounts& ceilings) {
       return AboveCeiling(std::to_string(row.ceiling), row.field);
   if (ceilings.cpus > 0 && fields->cpus > ceilings.cpus)
     return AboveCeiling(std::to_string(ceilings.cpus), "limits.cpus");
-  ASSIGN_OR_RETURN(fields->idle_seconds, WithinCeiling(fields->idle_seconds, ceilings.idle_seconds,
-                                                       "timeouts.idle_seconds"));
-  ASSIGN_OR_RETURN(fields->lifetime_seconds,
-                   WithinCeiling(fields->lifetime_seconds, ceilings.lifetime_seconds,
-                                 "timeouts.lifetime_seconds"));
-  return OkStatus();
+  return KeepCeilings(ceilings, &fields->timeouts);
 }
 
 // An image's "NAME=value" list; what is not of that shape is dropped.
@@ -273,13 +269,14 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
   fields.pids = defaults.pids;
   fields.disk_bytes = defaults.disk_bytes;
   fields.open_files = defaults.open_files;
-  fields.idle_seconds = defaults.idle_seconds;
-  fields.lifetime_seconds = defaults.lifetime_seconds;
+  fields.timeouts.idle_seconds = defaults.idle_seconds;
+  fields.timeouts.lifetime_seconds = defaults.lifetime_seconds;
   ObjectReader reader(json, "");
   reader.String("image", &fields.image, 1024)
       .String("pull", &fields.pull, 256)
       .String("name", &fields.name, 1024)
       .String("owner", &fields.owner, kMaxLabelBytes)
+      .String("session_key", &fields.session_key, 1024)
       .StringMap("labels", &fields.labels)
       .StringMap("env", &fields.env)
       .String("workdir", &fields.workdir)
@@ -301,6 +298,7 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
                  .field = "proc",
                  .hint = "\"pids\" has nothing but processes"};
   RETURN_IF_ERROR(CheckName(fields.name));
+  RETURN_IF_ERROR(CheckSessionKey(fields.session_key));
   RETURN_IF_ERROR(CheckLabels(fields.labels));
   RETURN_IF_ERROR(CheckEnv(fields.env, "env"));
   RETURN_IF_ERROR(CheckWorkdir(fields.workdir, "workdir"));

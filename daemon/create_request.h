@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "daemon/config.h"
 #include "daemon/port_facts.h"
+#include "daemon/timeouts.h"
 #include "network/policy.h"
 #include "oci/image_spec.h"
 #include "oci/json.h"
@@ -35,6 +36,7 @@ struct SandboxFields {
   std::string image;
   std::string pull = "missing";  // "missing", "never", "always": from its registry
   std::string name, owner;       // empty: none
+  std::string session_key;       // empty: none; daemon/create_keys.h
   StringMap labels;
   StringMap env;        // what the request adds
   std::string workdir;  // empty: the image's
@@ -42,10 +44,10 @@ struct SandboxFields {
   uint64_t memory_bytes = 0, pids = 0, disk_bytes = 0, open_files = 0;
   double cpus = 0;
   bool readonly_root = true;
-  std::vector<PortFacts> ports;                     // wanted; those it has are SandboxFacts'
-  std::string proc;                                 // "honest" or "pids"; empty with full_proc
-  uint64_t idle_seconds = 0, lifetime_seconds = 0;  // 0: never
-  oci::Json relax = oci::Json::object();            // as given
+  std::vector<PortFacts> ports;  // wanted; those it has are SandboxFacts'
+  std::string proc;              // "honest" or "pids"; empty with full_proc
+  Timeouts timeouts;
+  oci::Json relax = oci::Json::object();  // as given
   bool full_proc = false, no_new_privileges = true;
   std::optional<oci::LinuxSeccomp> seccomp;
   network::Policy network;
@@ -55,6 +57,10 @@ struct SandboxFields {
   RemoteEnv remote_env;
   std::vector<WritableDirectory> directories;
   bool has_lifecycle = false;  // commands follow before it counts as made
+
+  // Of the request as it came, where it had a key; not in it (daemon/create_keys.h).
+  std::string idempotency_key;
+  StringMap digests;
 };
 
 // kInvalidArgument with the field, kLimit past a ceiling, kNotFound for a preset of the network's
@@ -76,6 +82,8 @@ using UserResolver = std::function<Result<ResolvedUser>(const std::string& user)
 Result<oci::Spec> BuildSpec(const SandboxFields& fields, const oci::ImageConfig& image,
                             const UserResolver& resolve_user);
 
+// Shared with changes of labels.
+Status CheckLabels(const StringMap& labels);
 // Shared with exec requests.
 Status CheckEnv(const StringMap& env, const std::string& field);
 Status CheckWorkdir(const std::string& path, const std::string& field);

@@ -20,7 +20,11 @@ struct KindRow {
 constexpr KindRow kKinds[] = {
     {EventKind::kSandboxCreating, "sandbox.creating", Frequency::kRare},
     {EventKind::kSandboxRunning, "sandbox.running", Frequency::kRare},
-    {EventKind::kSandboxStopped, "sandbox.stopped", Frequency::kRare},
+    {EventKind::kSandboxPaused, "sandbox.paused", Frequency::kRare},
+    {EventKind::kSandboxResumed, "sandbox.resumed", Frequency::kRare},
+    {EventKind::kSandboxExpiring, "sandbox.expiring", Frequency::kRare},
+    {EventKind::kSandboxDestroyed, "sandbox.destroyed", Frequency::kRare},
+    {EventKind::kSandboxExpired, "sandbox.expired", Frequency::kRare},
     {EventKind::kSandboxFailed, "sandbox.failed", Frequency::kRare},
     {EventKind::kSandboxOom, "sandbox.oom", Frequency::kFrequent},
     {EventKind::kProcessStarted, "process.started", Frequency::kFrequent},
@@ -33,6 +37,7 @@ constexpr KindRow kKinds[] = {
     {EventKind::kNetworkChanged, "network.changed", Frequency::kRare},
     {EventKind::kDaemonStarted, "daemon.started", Frequency::kRare},
     {EventKind::kDaemonStopping, "daemon.stopping", Frequency::kRare},
+    {EventKind::kDaemonReloaded, "daemon.reloaded", Frequency::kRare},
 };
 static_assert(std::size(kKinds) == kEventKinds);
 static_assert([] {

@@ -21,8 +21,12 @@ namespace hutch::daemon {
 enum class EventKind : uint8_t {
   kSandboxCreating,
   kSandboxRunning,
-  kSandboxStopped,
-  kSandboxFailed,  // it never ran
+  kSandboxPaused,
+  kSandboxResumed,
+  kSandboxExpiring,  // it will end soon, unless something is done
+  kSandboxDestroyed,
+  kSandboxExpired,
+  kSandboxFailed,  // it never ran, or ended unasked
   kSandboxOom,     // the kernel killed something in it for memory
   kProcessStarted,
   kProcessExited,
@@ -34,8 +38,9 @@ enum class EventKind : uint8_t {
   kNetworkChanged,
   kDaemonStarted,
   kDaemonStopping,
+  kDaemonReloaded,
 };
-inline constexpr size_t kEventKinds = 15;
+inline constexpr size_t kEventKinds = 20;
 const char* EventKindName(EventKind kind);
 std::optional<EventKind> ParseEventKind(std::string_view name);
 

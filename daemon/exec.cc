@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "base/log.h"
@@ -65,7 +66,8 @@ Status Exec::Launch() {
   stdin_fd_ = std::move(in.write);
   WatchOutput(out_);
   if (err_.fd.valid()) WatchOutput(err_);
-  WatchDeadline(timeout_seconds_);
+  if (timeout_seconds_ > 0)
+    WatchDeadline(Milliseconds(static_cast<int64_t>(timeout_seconds_ * 1000)));
   if (stdin_fd_.valid()) FeedStdin();
   return OkStatus();
 }
@@ -88,13 +90,30 @@ void Exec::WatchOutput(Stream& stream) {
   stream.watch.Arm(Ready::kReadable);
 }
 
-void Exec::WatchDeadline(double timeout_seconds) {
-  if (timeout_seconds <= 0) return;
-  const auto delay = Milliseconds(static_cast<int64_t>(timeout_seconds * 1000));
-  timer_.Start(place_.loop, delay, [this] {
+void Exec::WatchDeadline(Milliseconds left) {
+  if (place_.paused) {
+    left_ = left;
+    return;
+  }
+  deadline_ = Loop::Now() + left;
+  timer_.StartAt(place_.loop, *deadline_, [this] {
     const auto self = shared_from_this();
     TimeOut();
   });
+}
+
+// One that is being killed ends all the same: that is waited for as ever.
+void Exec::Paused() {
+  if (!deadline_ || answered() || exited_ || end_.facts.timed_out || end_.facts.kill_asked) return;
+  timer_.Cancel();
+  left_ = std::max(std::chrono::ceil<Milliseconds>(*deadline_ - Loop::Now()), Milliseconds(0));
+}
+
+void Exec::Continued() {
+  if (!left_) return;
+  const Milliseconds left = *std::exchange(left_, std::nullopt);
+  if (answered() || exited_ || end_.facts.timed_out || end_.facts.kill_asked) return;
+  WatchDeadline(left);
 }
 
 void Exec::Resume() {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,8 @@ class Exec final : public Running, public std::enable_shared_from_this<Exec> {
   void OnEvent(const runtime::AgentEvent& event) override;
   void Kill() override;
   void SandboxEnded() override;
+  void Paused() override;
+  void Continued() override;
   bool finished() const override { return answered(); }
   std::vector<UniqueFd> TakePipes() override;
 
@@ -66,7 +69,7 @@ class Exec final : public Running, public std::enable_shared_from_this<Exec> {
   Exec(ExecPlace& place, ExecFields fields, oci::ProcessSpec spec, Done done, ExecSink sink);
   Status OpenPipes(const oci::User& user, bool merge, Pipe* in, Pipe* out, Pipe* err);
   void WatchOutput(Stream& stream);
-  void WatchDeadline(double timeout_seconds);
+  void WatchDeadline(Milliseconds left);
   bool congested() const { return sink_.congested && sink_.congested(); }
   void ReadOutput(Stream& stream, size_t max_bytes);
   void Drain();
@@ -90,6 +93,8 @@ class Exec final : public Running, public std::enable_shared_from_this<Exec> {
   UniqueFd stdin_fd_;
   Watch stdin_watch_;
   Timer timer_;
+  std::optional<SteadyTime> deadline_;  // of its time-out
+  std::optional<Milliseconds> left_;    // of it, while the sandbox is paused
   SteadyTime start_;
   SandboxCounters before_;
   ProcessEnd end_;

@@ -201,7 +201,7 @@ void RunAndYield(Api& api, const Request& request, SandboxEntry& entry, ExecFiel
 }  // namespace
 
 void HandleExec(Api& api, Request request, Responder responder) {
-  const Result<SandboxEntry*> entry = api.sandboxes.FindRunning(request.parameters[0]);
+  Result<SandboxEntry*> entry = api.sandboxes.FindLiving(request.parameters[0]);
   if (!entry.has_value()) return responder.Send(entry.error());
   Result<ExecFields> fields = ParseExecFields(request.json, api.config);
   if (!fields.has_value()) return responder.Send(fields.error());
@@ -212,6 +212,8 @@ void HandleExec(Api& api, Request request, Responder responder) {
     return responder.Send(Error{.code = Code::kInvalidArgument,
                                 .what = "does not go with events: start a process and follow it",
                                 .field = "wait_seconds"});
+  entry = ReadyFor(api, **entry, *fields);
+  if (!entry.has_value()) return responder.Send(entry.error());
   if (streams)
     return std::make_shared<ExecEvents>(api.loop, std::move(responder), fields->encoding)
         ->Begin(api, **entry, std::move(*fields), request);

@@ -42,7 +42,8 @@ Status ParseCommandFields(ObjectReader& reader, CommandFields* fields) {
       .String("user", &fields->user, 256);
   ParseStdin(reader, fields);
   reader.Number("timeout_seconds", &fields->timeout_seconds, 0, 1e9)
-      .Bool("merge_output", &fields->merge_output);
+      .Bool("merge_output", &fields->merge_output)
+      .Bool("resume", &fields->resume);
   return OkStatus();
 }
 

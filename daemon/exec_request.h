@@ -25,6 +25,7 @@ struct CommandFields {
   bool has_stdin = false;     // else end of file at once
   std::string stdin_bytes;
   double timeout_seconds = 0;  // 0: none
+  bool resume = false;         // a paused sandbox goes on
   bool merge_output = false;   // stderr goes where stdout goes
 };
 

@@ -28,7 +28,7 @@ class FilesProgram {
 // Whose files, and who asks.
 struct FileTarget {
   std::string sandbox;  // id or name
-  Peer caller = {};
+  Peer caller = Peer();
 };
 FileTarget TargetOf(const Request& request);  // the first parameter of its path
 

@@ -11,8 +11,12 @@ void HandleListSandboxes(Api& api, Request request, Responder responder);
 void HandleGetSandbox(Api& api, Request request, Responder responder);
 void HandleDeleteSandbox(Api& api, Request request, Responder responder);
 void HandleChangeSandbox(Api& api, Request request, Responder responder);
+void ChangeLabels(Api& api, SandboxEntry& entry, const oci::Json& labels, const Peer& caller,
+                  Responder responder);  // sandbox_label_handlers.cc
 void HandleSandboxNetwork(Api& api, Request request, Responder responder);
 void HandleHeartbeat(Api& api, Request request, Responder responder);
+void HandlePause(Api& api, Request request, Responder responder);
+void HandleResume(Api& api, Request request, Responder responder);
 void HandleExec(Api& api, Request request, Responder responder);
 
 void HandleEvents(Api& api, Request request, Responder responder);

@@ -70,7 +70,7 @@ void HttpServer::AcceptSome() {
 }
 
 void HttpServer::Admit(UniqueFd socket) {
-  const Peer peer = PeerOf(socket.get());
+  const Peer peer = options_.transport == Transport::kUnix ? PeerOf(socket.get()) : Peer{};
   const bool full = sessions_.size() >= options_.max_connections;
   auto session = std::make_shared<HttpSession>(*this, std::move(socket), peer);
   sessions_.insert(session);

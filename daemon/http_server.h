@@ -1,4 +1,4 @@
-// Accepts connections on one listening Unix socket and serves each, one request after another.
+// Accepts connections on one listening socket and serves each, one request after another.
 // Everything on the loop's thread.
 #pragma once
 
@@ -18,12 +18,15 @@ class HttpSession;
 
 class HttpServer {
  public:
+  enum class Transport { kUnix, kTcp };
   struct Options {
     size_t max_connections = 1024;
     Milliseconds timeout{
         60'000};  // for a whole request to arrive (its head and each part of a streamed body), for
                   // the next one, and for a reply to be fetched
     bool log_requests = false;  // at debug level
+    // Over TCP a client that stops sending cannot be told from one that closed: it has hung up.
+    Transport transport = Transport::kUnix;
   };
   using Dispatch = std::function<void(Request, Responder)>;
 
@@ -37,6 +40,7 @@ class HttpServer {
   // answer. WebSockets are closed with 1001; they are under way until the client has answered.
   void StopAccepting();
   void CloseAll();
+  void SetOptions(Options options) { options_ = options; }
   size_t connections() const { return sessions_.size(); }
   size_t requests_under_way() const { return under_way_; }
 

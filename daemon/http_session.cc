@@ -123,11 +123,12 @@ void HttpSession::OnReady(Ready ready) {
     case State::kProcessing:
     case State::kStreaming:
       if (ready == Ready::kPriority) HandleHangup();
-      if (ready == Ready::kReadable) RunReceiver();
+      if (ready == Ready::kReadable) receiver_ != nullptr ? RunReceiver() : LookForHangup();
       if (ready == Ready::kWritable) Flush();
       break;
     case State::kSending:
       if (ready == Ready::kPriority) HandleHangup();
+      if (ready == Ready::kReadable) LookForHangup();
       if (ready == Ready::kWritable) RunSender();
       break;
     case State::kWebSocket:
@@ -196,7 +197,22 @@ void HttpSession::HandRequestOn() {
   BeginRequest();
   server_->dispatch_(std::move(request), Responder(shared_from_this()));
   if (state_ == State::kProcessing || state_ == State::kStreaming || state_ == State::kSending)
-    watch_.Arm(Ready::kPriority);
+    ExpectHangup();
+}
+
+void HttpSession::ExpectHangup() {
+  watch_.Arm(Ready::kPriority);
+  if (server_->options_.transport == HttpServer::Transport::kTcp) watch_.Arm(Ready::kReadable);
+}
+
+// The end of what a TCP client sends looks like something to read. A next request that is there
+// already hides it: then only a reset tells.
+void HttpSession::LookForHangup() {
+  if (server_->options_.transport != HttpServer::Transport::kTcp) return;
+  char byte = 0;
+  const ssize_t count = ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return ClientIsGone();
+  if (count < 0) watch_.Arm(Ready::kReadable);
 }
 
 // Only a client that closed its socket has hung up. One that merely stopped sending (shutdown(2),

@@ -72,6 +72,8 @@ class HttpSession final : public ReplySink, public std::enable_shared_from_this<
   void BeginRequest();
   void EndRequest();
   bool HungUp() const;
+  void ExpectHangup();
+  void LookForHangup();
   void HandleHangup();
   void ClientIsGone();
   void TellHangup();

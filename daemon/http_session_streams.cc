@@ -66,6 +66,7 @@ void HttpSession::RunReceiver() {
 void HttpSession::FinishReceiver(Result<uint64_t> result) {
   receiver_.reset();
   timer_.Cancel();
+  ExpectHangup();
   TellDone(&receiver_done_, std::move(result));
 }
 
@@ -101,7 +102,7 @@ void HttpSession::SendStream(StreamHead head, UniqueFd pipe, StreamDone done) {
   out_.clear();
   out_done_ = 0;
   RestartTimer();
-  watch_.Arm(Ready::kPriority);
+  ExpectHangup();
   Soon(&HttpSession::RunSender);
 }
 

@@ -7,37 +7,28 @@
 
 #include "base/log.h"
 #include "daemon/command_line.h"
+#include "daemon/reload.h"
 #include "daemon/server.h"
 
 namespace hutch::daemon {
 namespace {
 
-LogLevel LevelOf(const std::string& name) {
-  if (name == "debug") return LogLevel::kDebug;
-  if (name == "warning") return LogLevel::kWarning;
-  return name == "error" ? LogLevel::kError : LogLevel::kInfo;
-}
-
-std::string WithField(const Error& error) {
-  return error.field.empty() ? error.ToString() : error.field + ": " + error.ToString();
-}
-
 int Main(int argc, char** argv) {
   ::umask(077);
   std::signal(SIGPIPE, SIG_IGN);
-  const Result<CommandLine> line = ParseCommandLine(argc, argv);
+  Result<CommandLine> line = ParseCommandLine(argc, argv);
   if (!line.has_value()) {
     std::fprintf(stderr, "hutchd: %s\n", WithField(line.error()).c_str());
     return EXIT_FAILURE;
   }
   if (line->action == CommandLine::Action::kPrint) {
+    for (const Error& error : line->errors)
+      std::fprintf(stderr, "hutchd: %s\n", WithField(error).c_str());
     std::fputs(line->text.c_str(), stdout);
-    return EXIT_SUCCESS;
+    return line->errors.empty() ? EXIT_SUCCESS : EXIT_FAILURE;
   }
-  const Config& config = line->config;
-  ConfigureLog(config.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
-               LevelOf(config.log_level));
-  const Status status = RunServer(config);
+  ConfigureLog(LogFormatOf(line->config), LogLevelOf(line->config));
+  const Status status = RunServer(std::move(*line));
   if (status.has_value()) return EXIT_SUCCESS;
   Log(LogLevel::kError, "hutchd cannot run", {{"error", WithField(status.error())}});
   return EXIT_FAILURE;

@@ -84,12 +84,12 @@ Info::Info(const Config& config, const cgroups::Tree& tree, const runtime::Runti
       started_at_(std::chrono::system_clock::now()) {}
 
 oci::Json Info::ToJson() const {
-  size_t creating = 0, running = 0, stopped = 0;
-  for (const SandboxEntry* entry : sandboxes_.List()) {
-    if (entry->moments.state == SandboxState::kCreating) ++creating;
-    if (entry->moments.state == SandboxState::kRunning) ++running;
-    if (entry->moments.state == SandboxState::kStopped) ++stopped;
-  }
+  size_t in_state[kSandboxStates] = {};
+  for (const SandboxEntry* entry : sandboxes_.List())
+    ++in_state[static_cast<size_t>(entry->moments.state)];
+  oci::Json counts = {{"commands", sandboxes_.commands_running()}};
+  for (size_t i = 0; i < kSandboxStates; ++i)
+    counts[StateName(static_cast<SandboxState>(i))] = in_state[i];
   oci::Json quarantined = oci::Json::array();
   for (const SandboxEntry* entry : sandboxes_.Quarantined())
     quarantined.push_back(
@@ -116,11 +116,8 @@ oci::Json Info::ToJson() const {
             {"commands_per_sandbox", config_.max_commands_per_sandbox},
             {"connections", config_.max_connections},
             {"memory_overcommit", config_.memory_overcommit}}},
-          {"counts",
-           {{"creating", creating},
-            {"running", running},
-            {"stopped", stopped},
-            {"commands", sandboxes_.commands_running()}}},
+          {"counts", std::move(counts)},
+          {"admission", sandboxes_.AdmissionJson()},
           {"quarantined", std::move(quarantined)},
           {"features", features_},
           {"ids",
@@ -128,7 +125,9 @@ oci::Json Info::ToJson() const {
             {"ranges", config_.host_id_ranges},
             {"ids_per_range", 65536}}},
           {"directories", {{"state", config_.state_dir}, {"run", config_.run_dir}}},
-          {"socket", config_.socket}};
+          {"socket", config_.socket},
+          {"tcp", config_.tcp.listen.empty() ? oci::Json() : oci::Json(config_.tcp.listen)},
+          {"configuration", configuration_()}};
 }
 
 void HandleHealth(Api&, Request, Responder responder) {

@@ -1,6 +1,7 @@
 // GET /v1/info: the daemon about itself.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ class Info {
        const Sandboxes& sandboxes, std::vector<std::string> features);
   runtime::Runtime::PoolState pool_state() const { return runtime_.pool_state(); }
   WallTime started_at() const { return started_at_; }
+  // Says where the configuration is from and when it was read.
+  void SetConfigurationView(std::function<oci::Json()> view) { configuration_ = std::move(view); }
   oci::Json ToJson() const;  // without "catalog": the operator's directory is read for that
 
  private:
@@ -31,6 +34,7 @@ class Info {
   const Sandboxes& sandboxes_;
   std::vector<std::string> features_;
   WallTime started_at_;
+  std::function<oci::Json()> configuration_ = [] { return oci::Json(); };
 };
 
 }  // namespace hutch::daemon

@@ -36,12 +36,25 @@ inline constexpr size_t kMaxWritableDirectoryDepth = 32;
 inline constexpr uint64_t kMinDiskBytes = 1024 * 1024;
 inline constexpr uint64_t kMinPids = 4;
 inline constexpr Milliseconds kReadyDeadline{30'000};  // from the request to an answering agent
-inline constexpr Milliseconds kTombstoneTime{60'000};  // a stopped sandbox stays listed
-inline constexpr size_t kMaxTombstones = 1024;
-inline constexpr Milliseconds kRemoveRetryFirst{1};  // doubles up to kRemoveRetryMax
+inline constexpr size_t kMaxTombstones = 1024;         // ended sandboxes that stay listed
+inline constexpr size_t kMaxHistory = 32;              // moves of one sandbox that are kept
+inline constexpr size_t kMaxKeptErrorBytes = 2048;     // of why it failed
+inline constexpr Milliseconds kTakeUpGrace{5'000};  // no idle time is over sooner after a restart
+inline constexpr Milliseconds kFreezeDeadline{10'000};  // then it is thawed, and not paused
+inline constexpr Milliseconds kPauseRetry{30'000};      // after an expiry that could not pause
+inline constexpr Milliseconds kRemoveRetryFirst{1};     // doubles up to kRemoveRetryMax
 inline constexpr Milliseconds kRemoveRetryMax{50};
 inline constexpr Milliseconds kRemoveDeadline{10'000};  // then the sandbox is quarantined
 inline constexpr Milliseconds kQuarantineRetry{10'000};
+
+// Asking twice, and by whom.
+inline constexpr size_t kMaxSessionKeyBytes = 128;
+inline constexpr size_t kMaxIdempotencyKeyBytes = 255;
+inline constexpr size_t kMaxKeptAnswers = 4096;  // for Idempotency-Keys
+inline constexpr size_t kMaxKeptAnswerBytes = 16 * 1024 * 1024;
+inline constexpr Milliseconds kKeptAnswerTime{86'400'000};
+inline constexpr size_t kMaxSelectors = 32;     // of one list
+inline constexpr size_t kMaxOwnersShown = 100;  // by GET /v1/info
 
 // Files: what a process inside may answer.
 inline constexpr size_t kMaxFileReplyBytes = 17 * 1024 * 1024;  // all lines; of a watch one line
@@ -85,6 +98,16 @@ inline constexpr size_t kMaxAuditPage = 1000;              // entries of one ans
 inline constexpr size_t kMaxAuditCommandBytes = 4096;      // kept of a command's arguments
 inline constexpr size_t kMaxAuditContentBytes = 2048;      // kept of a stream, where asked for
 inline constexpr size_t kMaxAuditDetailBytes = 16 * 1024;  // of one entry
+
+// Over TCP.
+inline constexpr size_t kMaxTokens = 256;
+inline constexpr size_t kMaxTokensFileBytes = 128 * 1024;
+inline constexpr size_t kMaxRefusalsPerSecond = 10;  // then they are answered late and not recorded
+inline constexpr size_t kMaxHeldRefusals = 1024;     // answered late, at once
+inline constexpr Milliseconds kRefusalDelay{1'000};
+
+// Configuration.
+inline constexpr size_t kMaxConfigErrors = 100;  // told of one file
 
 // Ports.
 inline constexpr size_t kMaxForwards = 64;                // of one sandbox

@@ -9,6 +9,9 @@
 namespace hutch::daemon {
 namespace {
 
+constexpr int kRetryUnavailableSeconds = 1;
+constexpr int kRetryLimitSeconds = 5;
+
 // Between the tokens of JSON a line break is white space; inside of strings it is escaped.
 std::string OneLine(std::string_view text) {
   std::string line(text);
@@ -44,7 +47,12 @@ std::string EventText(EventFormat format, std::string_view name, std::string_vie
 }
 
 Reply JsonReply(int status, const oci::Json& json) {
-  return Reply{.status = status, .body = oci::PrintJson(json)};
+  Reply reply{.status = status, .body = oci::PrintJson(json)};
+  if (status < 400 || !json.is_object()) return reply;
+  const auto error = json.find("error");
+  if (error != json.end() && error->is_object() && error->contains("retry_after_seconds"))
+    reply.headers.emplace_back("Retry-After", oci::PrintJson((*error)["retry_after_seconds"]));
+  return reply;
 }
 
 oci::Json ErrorJson(const Error& error) {
@@ -53,6 +61,9 @@ oci::Json ErrorJson(const Error& error) {
   if (!error.hint.empty()) inner["hint"] = error.hint;
   if (*error.step != '\0') inner["step"] = error.step;
   if (error.sys != 0) inner["errno"] = ErrnoName(error.sys);
+  if (error.code == Code::kUnavailable) inner["retry_after_seconds"] = kRetryUnavailableSeconds;
+  if (error.code == Code::kLimit && std::string_view(error.step) == kAdmissionStep)
+    inner["retry_after_seconds"] = kRetryLimitSeconds;
   return {{"error", std::move(inner)}};
 }
 

@@ -19,11 +19,15 @@
 
 namespace hutch::daemon {
 
-struct Peer {  // SO_PEERCRED of the connection
+// Who asks: SO_PEERCRED of a Unix socket's connection, or the token that came over TCP. Of a token
+// pid is 0, uid and gid are nobody's.
+struct Peer {
   pid_t pid = 0;
   uid_t uid = 0;
   gid_t gid = 0;
+  std::string token = {};  // its name; empty on the Unix socket
 };
+inline constexpr uid_t kNoUid = static_cast<uid_t>(-1);
 
 // Names as sent, values without the white space around them.
 using Headers = std::vector<std::pair<std::string, std::string>>;
@@ -92,9 +96,15 @@ struct WebSocketHandler {
   std::function<void()> on_closed;
 };
 
+// The step of errors that say what the host, or an owner, has no room for at the moment.
+inline constexpr const char* kAdmissionStep = "admission";
+
+// With Retry-After where the JSON is an error that has "retry_after_seconds".
 Reply JsonReply(int status, const oci::Json& json);
 Reply ErrorReply(const Error& error);
-oci::Json ErrorJson(const Error& error);  // {"error": {...}}
+// {"error": {...}}; with "retry_after_seconds" where the same request may succeed later:
+// kUnavailable, and kLimit of the step "admission".
+oci::Json ErrorJson(const Error& error);
 
 // The connection's side of one request; the contracts are Responder's. Implemented by the HTTP
 // session and by tests.

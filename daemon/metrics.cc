@@ -96,6 +96,8 @@ void AddCounters(const Metrics& metrics, MetricsText* text) {
   text->Counters("hutch_sandbox_creations_total", "outcome",
                  "Sandboxes that came to run, or never did.", metrics.creations);
   text->Counters("hutch_sandbox_ends_total", "cause", "Sandboxes that ended.", metrics.ends);
+  text->Counters("hutch_sandbox_pauses_total", "cause", "Sandboxes that were paused.",
+                 metrics.pauses);
   text->Counter("hutch_sandboxes_taken_up_total",
                 "Running sandboxes taken over from an earlier daemon.",
                 static_cast<double>(metrics.taken_up));

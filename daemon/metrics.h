@@ -36,7 +36,7 @@ using CountBy = std::map<std::string, uint64_t, std::less<>>;
 
 struct Metrics {
   CountBy creations = {{"running", 0}, {"failed", 0}};
-  CountBy ends, execs, processes_ended, denials;
+  CountBy ends, pauses, execs, processes_ended, denials;
   CountBy pulls, imports, image_deletions;  // by "ok" or the error's code
   uint64_t processes_started = 0, oom_kills = 0, taken_up = 0;
   Histogram create, exec;

@@ -32,20 +32,33 @@ void AddRequests(const Metrics& metrics, MetricsText* text) {
 }
 
 void AddSandboxes(const Api& api, MetricsText* text) {
-  uint64_t counts[3] = {}, memory = 0;
+  uint64_t counts[kSandboxStates] = {}, memory = 0;
   for (const SandboxEntry* entry : api.sandboxes.List()) {
     ++counts[static_cast<size_t>(entry->moments.state)];
     if (entry->sandbox != nullptr) memory += entry->facts.fields.memory_bytes;
   }
-  text->Family("hutch_sandboxes", "gauge", "Sandboxes there are; stopped ones for a minute.");
-  for (const SandboxState state :
-       {SandboxState::kCreating, SandboxState::kRunning, SandboxState::kStopped})
-    text->Sample({{"state", StateName(state)}},
-                 static_cast<double>(counts[static_cast<size_t>(state)]));
+  text->Family("hutch_sandboxes", "gauge", "Sandboxes there are; ended ones for a while.");
+  for (size_t i = 0; i < kSandboxStates; ++i)
+    text->Sample({{"state", StateName(static_cast<SandboxState>(i))}},
+                 static_cast<double>(counts[i]));
   text->Gauge("hutch_sandboxes_quarantined", "Sandboxes that cannot be removed.",
               static_cast<double>(api.sandboxes.Quarantined().size()));
   text->Gauge("hutch_memory_granted_bytes", "Memory limits of all living sandboxes together.",
               static_cast<double>(memory));
+  const Promise& promised = api.sandboxes.admission().promised();
+  text->Gauge("hutch_promised_memory_bytes", "Memory promised to sandboxes.",
+              static_cast<double>(promised.memory_bytes));
+  text->Gauge("hutch_promised_cpus", "CPUs promised to sandboxes.",
+              static_cast<double>(promised.cpu_millis) / 1000);
+  text->Gauge("hutch_promised_pids", "Processes promised to sandboxes.",
+              static_cast<double>(promised.pids));
+  text->Gauge("hutch_promised_disk_bytes", "Bytes of files promised to sandboxes.",
+              static_cast<double>(promised.disk_bytes));
+  text->Gauge("hutch_promised_id_ranges", "Ranges of host ids that sandboxes have.",
+              static_cast<double>(promised.id_ranges));
+  text->Counters("hutch_admission_refused_total", "reason",
+                 "Sandboxes that were not made for want of room, by what was in the way.",
+                 api.sandboxes.admission().refused());
   text->Gauge("hutch_commands_running", "Commands and background processes that run.",
               static_cast<double>(api.sandboxes.commands_running()));
   const runtime::Runtime::PoolState pool = api.info.pool_state();

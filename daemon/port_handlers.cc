@@ -148,7 +148,7 @@ void HandleProxy(Api& api, Request request, Responder responder) {
   if (!more.has_value()) return responder.Send(more.error());
   Result<TakenConnection> taken = responder.TakeOver();
   if (!taken.has_value()) return responder.Send(taken.error());
-  api.sandboxes.Touch(**entry);
+  api.sandboxes.Touch(**entry, Activity::kCall);
   proxied.connection = std::move(*taken);
   proxied.framing = FramingOf(proxied.connection);
   proxied.ask.head_only = request.method == "HEAD";

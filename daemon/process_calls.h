@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "daemon/background.h"
+#include "daemon/exec_request.h"
 #include "daemon/message.h"
 #include "daemon/routes.h"
 
@@ -12,6 +13,8 @@ namespace hutch::daemon {
 
 // "p3" to 3; kNotFound.
 Result<uint32_t> ParseProcessId(const std::string& text);
+// The sandbox for a command: one that is paused goes on if the request says so. kBadState.
+Result<SandboxEntry*> ReadyFor(Api& api, SandboxEntry& entry, const CommandFields& fields);
 // By the first two parameters of the path. kNotFound, kBadState.
 Result<std::shared_ptr<BackgroundProcess>> FindProcess(Api& api, const Request& request);
 

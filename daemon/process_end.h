@@ -70,6 +70,8 @@ struct ExecPlace {
   Pace* pace = nullptr;      // for moving output; without it at once
   // A command is answered later than at its exit: it may be let go of.
   std::function<void(uint32_t process)> finished = {};
+  bool paused = false;
+  uint64_t paused_ms = 0;  // pauses that are over, together
   FileTracker* tracker = nullptr;
   // Whether anything but this process, whose leader has ended, may still write.
   std::function<Others(uint32_t process)> others = {};

@@ -73,6 +73,12 @@ void WaitFor(Api& api, Process process, double seconds, Responder responder,
     wait->timer.Start(api.loop, Milliseconds(static_cast<int64_t>(seconds * 1000)), finish);
 }
 
+Result<SandboxEntry*> ReadyFor(Api& api, SandboxEntry& entry, const CommandFields& fields) {
+  const bool paused = entry.pausing != nullptr || entry.moments.state == SandboxState::kPaused;
+  if (paused && fields.resume) RETURN_IF_ERROR(api.sandboxes.Resume(entry, MoveCause::kExec));
+  return api.sandboxes.FindRunning(entry.facts.id);
+}
+
 Result<uint32_t> ParseProcessId(const std::string& text) {
   const auto number = text.starts_with('p') ? ParseUint(text.substr(1), UINT32_MAX) : ParseUint("");
   if (!number.has_value() || *number == 0)
@@ -81,18 +87,20 @@ Result<uint32_t> ParseProcessId(const std::string& text) {
 }
 
 Result<Process> FindProcess(Api& api, const Request& request) {
-  ASSIGN_OR_RETURN(SandboxEntry * entry, api.sandboxes.FindRunning(request.parameters[0]));
+  ASSIGN_OR_RETURN(SandboxEntry * entry, api.sandboxes.FindLiving(request.parameters[0]));
   ASSIGN_OR_RETURN(const uint32_t number, ParseProcessId(request.parameters[1]));
   return entry->commands->FindBackground(number);
 }
 
 void HandleStartProcess(Api& api, Request request, Responder responder) {
-  const Result<SandboxEntry*> entry = api.sandboxes.FindRunning(request.parameters[0]);
+  Result<SandboxEntry*> entry = api.sandboxes.FindLiving(request.parameters[0]);
   if (!entry.has_value()) return responder.Send(entry.error());
   Result<ProcessFields> fields = ParseProcessFields(request.json, api.config);
   if (!fields.has_value()) return responder.Send(fields.error());
   const Status command = UseImageCommand((*entry)->facts.process.args, &*fields);
   if (!command.has_value()) return responder.Send(command.error());
+  entry = ReadyFor(api, **entry, *fields);
+  if (!entry.has_value()) return responder.Send(entry.error());
   const auto shared = std::make_shared<Responder>(std::move(responder));
   const auto place = std::make_shared<std::weak_ptr<BackgroundProcess>>();
   const std::string id = (*entry)->facts.id;
@@ -118,7 +126,7 @@ void HandleStartProcess(Api& api, Request request, Responder responder) {
 }
 
 void HandleListProcesses(Api& api, Request request, Responder responder) {
-  const Result<SandboxEntry*> entry = api.sandboxes.FindRunning(request.parameters[0]);
+  const Result<SandboxEntry*> entry = api.sandboxes.FindLiving(request.parameters[0]);
   if (!entry.has_value()) return responder.Send(entry.error());
   oci::Json list = oci::Json::array();
   for (const auto& [number, process] : (*entry)->commands->background())

@@ -32,6 +32,7 @@ std::string SaveProcess(const ProcessFacts& facts) {
                     {"started_at", FormatRfc3339(facts.started_at)},
                     {"oom_kills_before", facts.before.oom_kills},
                     {"pids_limit_hits_before", facts.before.pids_limit_hits},
+                    {"paused_ms_before", facts.paused_before_ms},
                     {"timed_out", facts.timed_out},
                     {"kill_asked", facts.kill_asked}};
   if (facts.end) {
@@ -62,6 +63,7 @@ Result<ProcessFacts> LoadProcess(const std::string& text) {
       .String("ended_at", &ended_at)
       .Uint("oom_kills_before", &facts.before.oom_kills)
       .Uint("pids_limit_hits_before", &facts.before.pids_limit_hits)
+      .Uint("paused_ms_before", &facts.paused_before_ms)
       .Bool("timed_out", &facts.timed_out)
       .Bool("kill_asked", &facts.kill_asked);
   const oci::Json* end = reader.Member("end");

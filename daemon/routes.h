@@ -11,6 +11,7 @@
 #include "daemon/images.h"
 #include "daemon/message.h"
 #include "daemon/sandboxes.h"
+#include "daemon/tokens.h"
 
 namespace hutch::daemon {
 
@@ -45,6 +46,9 @@ struct Route {
   Body body;
   const char* query;  // names of allowed query parameters between commas, or ""
   void (*handler)(Api& api, Request request, Responder responder);
+  // The least that a token must have to call it over TCP (docs/access.md). A row without one is for
+  // administrators.
+  Role role = Role::kAdmin;
 };
 
 std::span<const Route> Routes();
@@ -52,6 +56,9 @@ std::span<const Route> Routes();
 // Whether a percent-encoded path fits a pattern; the values of its {names}, decoded.
 bool MatchPath(std::string_view pattern, std::string_view path,
                std::vector<std::string>* parameters);
+
+// The route that Dispatch() takes a request to; nullptr: there is none.
+const Route* FindRoute(const Request& request);
 
 // What the request's route does with a body; kNone when there is none.
 Body BodyOf(const Request& request);

@@ -15,6 +15,9 @@ class Running {
   virtual void OnEvent(const runtime::AgentEvent& event) = 0;
   virtual void Kill() = 0;          // asked for, or nobody waits for it any more
   virtual void SandboxEnded() = 0;  // everything of it is dead
+  // Its sandbox is paused, and goes on: its time-out stands still meanwhile.
+  virtual void Paused() {}
+  virtual void Continued() {}
   // Its end has been dealt with: the registry acknowledges it to the agent and lets go of it.
   virtual bool finished() const = 0;
   virtual bool is_command() const { return true; }  // a client's, not a program of ours

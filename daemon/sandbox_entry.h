@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "base/result.h"
 #include "daemon/commands.h"
 #include "daemon/forwards.h"
+#include "daemon/freeze_wait.h"
 #include "daemon/live_proc.h"
 #include "daemon/loop.h"
 #include "daemon/message.h"
@@ -34,6 +36,16 @@ struct SandboxEntry {
   bool network_ready = true;  // false while one is being made
   std::optional<double> network_ms;
 
+  // Its time-outs.
+  Deadlines deadlines;
+  SteadyTime not_idle_before;  // a later daemon's patience
+
+  // Under way: from the call until all of it is frozen. Commands are not taken meanwhile.
+  std::unique_ptr<FreezeWait> pausing;
+  std::vector<std::function<void(const Status&)>> pause_waiters;
+
+  std::map<uint64_t, std::function<void()>> move_watchers;  // called after each move
+
   // Its end.
   bool ending = false;
   bool init_ended = false;
@@ -48,7 +60,12 @@ struct SandboxEntry {
   std::function<void(Result<SandboxEntry*>)> created;
 
   Watch agent_watch, init_watch;
-  Timer ready_timer, idle_timer, lifetime_timer, removal_timer;
+  Timer ready_timer, expiry_timer, removal_timer;
 };
+
+// kBadState, saying in what state it is, and why.
+Error NotUsable(const SandboxEntry& entry);
+// Whether it is as old as it may become.
+bool LifetimeOver(const SandboxEntry& entry);
 
 }  // namespace hutch::daemon

@@ -1,6 +1,10 @@
+#include <algorithm>
 #include <memory>
 
 #include "daemon/handlers.h"
+#include "daemon/keyed_create.h"
+#include "daemon/label_selector.h"
+#include "daemon/limits.h"
 #include "daemon/template_start.h"
 
 namespace hutch::daemon {
@@ -8,7 +12,8 @@ namespace {
 
 struct Filter {
   std::optional<SandboxState> state;
-  std::vector<std::pair<std::string, std::string>> labels;
+  std::optional<std::string> session_key;
+  std::vector<LabelSelector> labels;
 };
 
 Result<Filter> ParseFilter(const Request& request) {
@@ -18,41 +23,63 @@ Result<Filter> ParseFilter(const Request& request) {
       filter.state = ParseState(value);
       if (!filter.state)
         return Error{.code = Code::kInvalidArgument,
-                     .what = "must be creating, running or stopped",
+                     .what = "must be one of " + StateList(),
                      .field = "state"};
       continue;
     }
-    const size_t equals = value.find('=');
-    if (equals == std::string::npos || equals == 0)
-      return Error{.code = Code::kInvalidArgument, .what = "must be KEY=VALUE", .field = "label"};
-    filter.labels.emplace_back(value.substr(0, equals), value.substr(equals + 1));
+    if (name == "session_key") {
+      filter.session_key = value;
+      continue;
+    }
+    if (filter.labels.size() == kMaxSelectors)
+      return Error{.code = Code::kInvalidArgument,
+                   .what = "more than " + std::to_string(kMaxSelectors) + " selectors",
+                   .field = "label"};
+    ASSIGN_OR_RETURN(LabelSelector selector, ParseLabelSelector(value));
+    filter.labels.push_back(std::move(selector));
   }
   return filter;
 }
 
 bool Fits(const Filter& filter, const SandboxEntry& entry) {
   if (filter.state && *filter.state != entry.moments.state) return false;
-  for (const auto& [key, value] : filter.labels) {
-    const auto it = entry.facts.fields.labels.find(key);
-    if (it == entry.facts.fields.labels.end() || it->second != value) return false;
-  }
-  return true;
+  if (filter.session_key && *filter.session_key != entry.facts.fields.session_key) return false;
+  return std::all_of(filter.labels.begin(), filter.labels.end(), [&](const auto& selector) {
+    return selector.Fits(entry.facts.fields.labels);
+  });
 }
 
 }  // namespace
 
 void HandleCreateSandbox(Api& api, Request request, Responder responder) {
+  const Result<CreateKeys> keys = ReadCreateKeys(request);
+  if (!keys.has_value()) return responder.Send(keys.error());
+  std::shared_ptr<CreateClaim> claim;
+  if (!keys->empty() && AnswerByKeys(api, request, *keys, responder, &claim) == Keyed::kAnswered)
+    return;
   const auto asked = std::make_shared<const Request>(std::move(request));
   const auto shared = std::make_shared<Responder>(std::move(responder));
-  const auto start = [&api, asked, shared](const Result<CreatePlan>& plan) {
-    if (!plan.has_value()) return shared->Send(plan.error());
-    std::make_shared<SandboxStart>(api, *asked, std::move(*shared), *plan)->Run(plan->fields);
+  const auto start = [&api, asked, shared, claim](const Result<CreatePlan>& plan) {
+    if (!plan.has_value()) {
+      if (claim != nullptr)
+        claim->Finish(CodeHttpStatus(plan.error().code), ErrorJson(plan.error()));
+      return shared->Send(plan.error());
+    }
+    SandboxFields fields = plan->fields;
+    const auto made = std::make_shared<SandboxStart>(api, *asked, std::move(*shared), *plan);
+    if (claim != nullptr) {
+      fields.idempotency_key = claim->keys().idempotency;
+      fields.digests = claim->keys().digests;
+      made->Hold(claim);
+    }
+    made->Run(std::move(fields));
   };
   if (!asked->json.is_object() || !asked->json.contains("template"))
     return start(PlanCreate(asked->json, api.config));
-  // A template may be in the operator's directory, which may be slow to read.
-  const Status begun = api.worker.Submit([&api, asked, start] {
-    auto plan = std::make_shared<Result<CreatePlan>>(PlanCreate(asked->json, api.config));
+  // A template may be in the operator's directory, which may be slow to read. With a copy of the
+  // configuration, which a reload changes.
+  const Status begun = api.worker.Submit([&api, asked, start, config = api.config] {
+    auto plan = std::make_shared<Result<CreatePlan>>(PlanCreate(asked->json, config));
     api.loop.Post([start, plan] { start(*plan); });
   });
   if (!begun.has_value()) shared->Send(begun.error());
@@ -67,12 +94,6 @@ void HandleListSandboxes(Api& api, Request request, Responder responder) {
   responder.Send(JsonReply(200, {{"sandboxes", std::move(list)}}));
 }
 
-void HandleGetSandbox(Api& api, Request request, Responder responder) {
-  const Result<SandboxEntry*> entry = api.sandboxes.Find(request.parameters[0]);
-  if (!entry.has_value()) return responder.Send(entry.error());
-  responder.Send(JsonReply(200, api.sandboxes.ToJson(**entry)));
-}
-
 void HandleDeleteSandbox(Api& api, Request request, Responder responder) {
   const Result<SandboxEntry*> entry = api.sandboxes.Find(request.parameters[0]);
   if (!entry.has_value()) return responder.Send(entry.error());
@@ -81,19 +102,12 @@ void HandleDeleteSandbox(Api& api, Request request, Responder responder) {
                                 .what = "sandbox " + (*entry)->facts.id + " is removed already"});
   const auto shared = std::make_shared<Responder>(std::move(responder));
   if (!(*entry)->ending) (*entry)->ended_by = request.peer;
-  api.sandboxes.Destroy(**entry, StopCause::kDeleted, [shared](const Status& removed) {
+  api.sandboxes.Destroy(**entry, MoveCause::kDeleted, [shared](const Status& removed) {
     if (removed.has_value())
       shared->Send(Reply{.status = 204, .body = {}});
     else
       shared->Send(removed.error());
   });
-}
-
-void HandleHeartbeat(Api& api, Request request, Responder responder) {
-  const Result<SandboxEntry*> entry = api.sandboxes.FindRunning(request.parameters[0]);
-  if (!entry.has_value()) return responder.Send(entry.error());
-  api.sandboxes.Touch(**entry);
-  responder.Send(Reply{.status = 204, .body = {}});
 }
 
 }  // namespace hutch::daemon

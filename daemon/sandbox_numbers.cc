@@ -41,7 +41,8 @@ void Sandboxes::ScheduleNumbers() {
   numbers_timer_.Start(parts_.loop, kHonestRefresh, [this] {
     bool any = false;
     for (const auto& [id, entry] : living_) {
-      if (entry->ending || !entry->commands || entry->commands->count() == 0) continue;
+      if (entry->ending || entry->moments.state == SandboxState::kPaused) continue;
+      if (!entry->commands || entry->commands->count() == 0) continue;
       RefreshNumbers(*entry);
       any = true;
     }

@@ -59,7 +59,7 @@ Result<PortFacts> Sandboxes::AddPort(SandboxEntry& entry, const PortFacts& wante
     ports.pop_back();
     return saved.error();
   }
-  Touch(entry);
+  Touch(entry, Activity::kCall);
   ways->Add(entry.facts.id, std::move(port));
   return facts;
 }
@@ -68,7 +68,7 @@ Status Sandboxes::RemovePort(SandboxEntry& entry, uint16_t port, std::function<v
   ASSIGN_OR_RETURN(Forwards * ways, Ways());
   RETURN_IF_ERROR(ways->Remove(entry.facts.id, port, std::move(removed)));
   std::erase_if(entry.facts.ports, [&](const PortFacts& facts) { return facts.port == port; });
-  Touch(entry);
+  Touch(entry, Activity::kCall);
   IgnoreError(Save(entry), "logged; after a restart it would be forwarded again");
   return OkStatus();
 }

@@ -10,28 +10,7 @@ namespace {
 using oci::Json;
 using oci::ObjectReader;
 
-constexpr const char* kStateNames[] = {"creating", "running", "stopped"};
 constexpr const char* kLifecycleNames[] = {"none", "running", "done", "failed", "interrupted"};
-
-struct Move {
-  SandboxState from, to;
-};
-constexpr Move kMoves[] = {
-    {SandboxState::kCreating,
-     SandboxState::kRunning},  // its agent is ready and its state file written
-    {SandboxState::kCreating, SandboxState::kStopped},  // it could not be made
-    {SandboxState::kRunning, SandboxState::kStopped},   // whatever the cause
-};
-
-struct StopRow {
-  StopCause cause;
-  const char* name;
-};
-constexpr StopRow kStops[] = {
-    {StopCause::kDeleted, "deleted"},           {StopCause::kIdleTimeout, "idle_timeout"},
-    {StopCause::kLifetime, "lifetime"},         {StopCause::kAgentDied, "agent_died"},
-    {StopCause::kOutOfMemory, "out_of_memory"},
-};
 
 Json OrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
@@ -65,6 +44,7 @@ Json FieldsJson(const SandboxFields& fields) {
   return {{"image", fields.image},
           {"name", OrNull(fields.name)},
           {"owner", OrNull(fields.owner)},
+          {"session_key", OrNull(fields.session_key)},
           {"labels", fields.labels},
           {"env", fields.env},
           {"workdir", OrNull(fields.workdir)},
@@ -72,8 +52,7 @@ Json FieldsJson(const SandboxFields& fields) {
           {"proc", fields.proc},
           {"limits", std::move(limits)},
           {"rootfs", {{"readonly", fields.readonly_root}}},
-          {"timeouts",
-           {{"idle_seconds", fields.idle_seconds}, {"lifetime_seconds", fields.lifetime_seconds}}},
+          {"timeouts", TimeoutsJson(fields.timeouts)},
           {"network", network::PolicyJson(fields.network)},
           {"relax", fields.relax}};
 }
@@ -136,49 +115,63 @@ Status LoadTemplateFacts(const Json& json, SandboxFacts* facts) {
   return OkStatus();
 }
 
+Json CallerJson(const SandboxFacts& facts) {
+  return {{"uid", facts.caller_uid},
+          {"idempotency_key", OrNull(facts.fields.idempotency_key)},
+          {"digests", facts.fields.digests}};
+}
+
+Status LoadCaller(const Json& json, SandboxFacts* facts) {
+  uint64_t uid = 0;
+  RETURN_IF_ERROR(ObjectReader(json, "caller")
+                      .Uint("uid", &uid, 0, UINT32_MAX)
+                      .String("idempotency_key", &facts->fields.idempotency_key)
+                      .StringMap("digests", &facts->fields.digests)
+                      .Done(ObjectReader::Unknown::kIgnore));
+  facts->caller_uid = static_cast<uint32_t>(uid);
+  return OkStatus();
+}
+
+// While it is paused nothing is idle.
+bool IdleRuns(SandboxState state) {
+  return state == SandboxState::kCreating || state == SandboxState::kRunning;
+}
+
+Json ErrorOf(const Error& error) {
+  return {{"code", CodeName(error.code)}, {"message", error.what.substr(0, kMaxKeptErrorBytes)}};
+}
+
 Error Damaged(const std::string& id, const std::string& what) {
   return Error{.code = Code::kCorrupt, .what = "state of " + id + ": " + what};
 }
 
 }  // namespace
 
-const char* StateName(SandboxState state) { return kStateNames[static_cast<size_t>(state)]; }
-
-std::optional<SandboxState> ParseState(std::string_view name) {
-  for (size_t i = 0; i < std::size(kStateNames); ++i)
-    if (name == kStateNames[i]) return static_cast<SandboxState>(i);
-  return std::nullopt;
-}
-
-bool MayMove(SandboxState from, SandboxState to) {
-  for (const Move& move : kMoves)
-    if (move.from == from && move.to == to) return true;
-  return false;
-}
-
-const char* StopCauseName(StopCause cause) {
-  for (const StopRow& row : kStops)
-    if (row.cause == cause) return row.name;
-  CHECK(false);
-}
-
-Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments,
-                 const char* cgroup_mode) {
+Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments, const char* cgroup_mode,
+                 const Error* error) {
   const SandboxFields& fields = facts.fields;
+  const uint64_t idle = IdleRuns(moments.state) ? fields.timeouts.idle_seconds : 0;
+  const bool ended = HasEnded(moments.state) && !facts.history.empty();
   const oci::User& user = facts.process.user;
-  Json json = {
+  return {
       {"id", facts.id},
       {"name", OrNull(fields.name)},
       {"state", StateName(moments.state)},
+      {"cause", facts.history.empty() ? Json() : Json(CauseName(facts.history.back().cause))},
+      {"history", HistoryJson(facts.history)},
+      {"error", error != nullptr ? ErrorOf(*error) : Json()},
       {"image", facts.image_reference},
       {"image_id", facts.image_id},
       {"template", OrNull(fields.template_name)},
       {"lifecycle", LifecycleJson(facts.lifecycle)},
       {"labels", fields.labels},
       {"owner", OrNull(fields.owner)},
+      {"session_key", OrNull(fields.session_key)},
+      {"caller_uid", facts.caller_uid},
       {"created_at", FormatRfc3339(facts.created_at)},
-      {"expires_at", TimeJson(facts.created_at, fields.lifetime_seconds)},
-      {"idle_expires_at", TimeJson(moments.last_activity, fields.idle_seconds)},
+      {"ended_at", ended ? Json(FormatRfc3339(facts.history.back().at)) : Json()},
+      {"expires_at", TimeJson(facts.created_at, fields.timeouts.lifetime_seconds)},
+      {"idle_expires_at", TimeJson(moments.last_activity, idle)},
       {"last_activity_at", FormatRfc3339(moments.last_activity)},
       {"user", std::to_string(user.uid) + ":" + std::to_string(user.gid)},
       {"workdir", facts.process.cwd},
@@ -190,8 +183,7 @@ Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments,
       {"proc", fields.full_proc ? "full" : fields.proc},
       {"ports", PortListJson(facts.ports)},
       {"network", network::PolicyJson(fields.network)},
-      {"timeouts",
-       {{"idle_seconds", fields.idle_seconds}, {"lifetime_seconds", fields.lifetime_seconds}}},
+      {"timeouts", TimeoutsJson(fields.timeouts)},
       {"cgroup_mode", cgroup_mode},
       {"pid", moments.pid > 0 ? Json(moments.pid) : Json()},
       {"host_id_start", moments.host_id_start},
@@ -201,15 +193,19 @@ Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments,
       {"processes", moments.processes},
       {"reported", facts.reported},
   };
-  if (moments.state == SandboxState::kStopped && moments.stop_cause) {
-    json["stop_cause"] = StopCauseName(*moments.stop_cause);
-    json["stopped_at"] = FormatRfc3339(moments.stopped_at);
-  }
-  return json;
+}
+
+Status CheckRecord(const std::string& record) {
+  if (record.size() <= kMaxSandboxRecordBytes - kRecordReserveBytes) return OkStatus();
+  return Error{.code = Code::kLimit,
+               .what = "what the request says would take " + FormatSize(record.size()) +
+                       " to remember, more than " +
+                       FormatSize(kMaxSandboxRecordBytes - kRecordReserveBytes)};
 }
 
 std::string SaveFacts(const SandboxFacts& facts) {
   const oci::ProcessSpec& process = facts.process;
+  const Json paused_idle = facts.paused_idle_ms ? Json(*facts.paused_idle_ms) : Json();
   return oci::PrintJson({{"version", 1},
                          {"request", FieldsJson(facts.fields)},
                          {"image_id", facts.image_id},
@@ -223,7 +219,11 @@ std::string SaveFacts(const SandboxFacts& facts) {
                          {"user_layer", facts.user_layer},
                          {"ports", PortListJson(facts.ports)},
                          {"template", TemplateFactsJson(facts)},
+                         {"caller", CallerJson(facts)},
                          {"created_at", FormatRfc3339(facts.created_at)},
+                         {"history", HistoryJson(facts.history)},
+                         {"paused_idle_ms", paused_idle},
+                         {"paused_ms", facts.paused_ms},
                          {"from_pool", facts.from_pool},
                          {"timings_ms", TimingsJson(facts)},
                          {"reported", facts.reported}});
@@ -249,6 +249,7 @@ Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved,
       .Strings("args", &facts.process.args, size_t{2} * kMaxCommandArgs)
       .String("user_layer", &facts.user_layer)
       .String("created_at", &created_at)
+      .Uint("paused_ms", &facts.paused_ms)
       .Bool("from_pool", &facts.from_pool)
       .Strings("reported", &facts.reported);
   const Json* request = reader.Member("request");
@@ -256,15 +257,22 @@ Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved,
   const Json* cpus = reader.Member("cpus");
   const Json* made_from = reader.Member("template");
   const Json* ports = reader.Member("ports");
+  const Json* caller = reader.Member("caller");
+  const Json* history = reader.Member("history");
+  const Json* paused_idle = reader.Member("paused_idle_ms");
   RETURN_IF_ERROR(reader.Done(ObjectReader::Unknown::kIgnore));
   if (version != 1) return Damaged(id, "version " + std::to_string(version));
   if (request == nullptr) return Damaged(id, "no request");
   ASSIGN_OR_RETURN(facts.fields, ParseSandboxFields(*request, without_ceilings));
   if (made_from != nullptr) RETURN_IF_ERROR(LoadTemplateFacts(*made_from, &facts));
+  if (caller != nullptr) RETURN_IF_ERROR(LoadCaller(*caller, &facts));
   if (ports != nullptr) {
     ASSIGN_OR_RETURN(facts.ports, LoadPorts(*ports));
   }
   ASSIGN_OR_RETURN(facts.created_at, ParseRfc3339(created_at));
+  if (history != nullptr) facts.history = LoadHistory(*history);
+  if (paused_idle != nullptr && paused_idle->is_number_unsigned())
+    facts.paused_idle_ms = paused_idle->get<uint64_t>();
   facts.process.user.uid = static_cast<uint32_t>(uid);
   facts.process.user.gid = static_cast<uint32_t>(gid);
   if (cpus != nullptr && cpus->is_array())

@@ -10,21 +10,13 @@
 #include "base/result.h"
 #include "base/text.h"
 #include "daemon/create_request.h"
+#include "daemon/sandbox_states.h"
 #include "daemon/timers.h"
 #include "oci/json.h"
 #include "oci/runtime_spec.h"
 #include "runtime/sandbox.h"
 
 namespace hutch::daemon {
-
-enum class SandboxState { kCreating, kRunning, kStopped };
-const char* StateName(SandboxState state);
-std::optional<SandboxState> ParseState(std::string_view name);
-// Whether the API may move a sandbox so; everything else is a bug of ours.
-bool MayMove(SandboxState from, SandboxState to);
-
-enum class StopCause { kDeleted, kIdleTimeout, kLifetime, kAgentDied, kOutOfMemory };
-const char* StopCauseName(StopCause cause);
 
 // The commands of the template it is made from.
 struct LifecycleFacts {
@@ -44,7 +36,12 @@ struct SandboxFacts {
   std::string user_layer;    // UserLayers' name; empty: none
   LifecycleFacts lifecycle;
   std::vector<PortFacts> ports;  // that are forwarded
+  uint32_t caller_uid = 0;       // who asked for it
   WallTime created_at;
+  History history;
+  // While it is paused: how long it had been without activity.
+  std::optional<uint64_t> paused_idle_ms;
+  uint64_t paused_ms = 0;  // all pauses that are over, together: what time-outs of commands skip
   bool from_pool = false;
   std::vector<std::pair<std::string, double>> timings_ms;  // "total" first
   std::vector<std::string> reported;
@@ -53,8 +50,6 @@ struct SandboxFacts {
 // What changes while it lives.
 struct SandboxMoments {
   SandboxState state = SandboxState::kCreating;
-  std::optional<StopCause> stop_cause;
-  WallTime stopped_at;
   WallTime last_activity;
   SteadyTime last_activity_steady;
   size_t processes = 0;
@@ -62,11 +57,14 @@ struct SandboxMoments {
   uint32_t host_id_start = 0;
 };
 
-// The API's form. `mode`: "v2" or "hybrid".
+// The API's form. `mode`: "v2" or "hybrid". `error`: why it failed, or nullptr.
 oci::Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments,
-                      const char* cgroup_mode);
+                      const char* cgroup_mode, const Error* error);
 
 std::string SaveFacts(const SandboxFacts& facts);
+// kLimit for a record that a later daemon would not read: what it is of must not be promised to
+// live on.
+Status CheckRecord(const std::string& record);
 Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved, const Config& config);
 
 }  // namespace hutch::daemon

@@ -12,6 +12,7 @@ namespace hutch::daemon {
 
 void Sandboxes::MakeCommands(SandboxEntry& entry) {
   entry.commands = std::make_unique<Commands>(parts_.loop, *entry.sandbox, parts_.mode, &pace_);
+  entry.commands->SetPausedTime(entry.facts.paused_ms);
   entry.commands->OnBackgroundEnd([this, &entry](const BackgroundProcess& process) {
     if (parts_.watching != nullptr) parts_.watching->ProcessEnded(entry, process);
     if (parts_.audit == nullptr) return;
@@ -24,7 +25,7 @@ void Sandboxes::MakeCommands(SandboxEntry& entry) {
   });
 }
 
-void Sandboxes::Destroy(SandboxEntry& entry, StopCause cause, Removed removed) {
+void Sandboxes::Destroy(SandboxEntry& entry, MoveCause cause, Removed removed) {
   if (entry.quarantined) {
     entry.removal_begun = Loop::Now();  // asked for again: the whole patience again
     entry.quarantined = false;
@@ -35,22 +36,23 @@ void Sandboxes::Destroy(SandboxEntry& entry, StopCause cause, Removed removed) {
 }
 
 // What the kernel counted since a command last looked tells whether memory was the reason.
-StopCause Sandboxes::CauseOfDeath(const SandboxEntry& entry) const {
+MoveCause Sandboxes::CauseOfDeath(const SandboxEntry& entry) const {
   const uint64_t seen = entry.commands ? entry.commands->counters().oom_kills : 0;
-  return ReadCounters(*entry.sandbox).oom_kills > seen ? StopCause::kOutOfMemory
-                                                       : StopCause::kAgentDied;
+  return ReadCounters(*entry.sandbox).oom_kills > seen ? MoveCause::kOutOfMemory
+                                                       : MoveCause::kAgentDied;
 }
 
-void Sandboxes::End(SandboxEntry& entry, StopCause cause) {
+void Sandboxes::End(SandboxEntry& entry, MoveCause cause) {
   if (entry.ending) return;
   entry.ending = true;
-  CHECK(MayMove(entry.moments.state, SandboxState::kStopped));
-  entry.moments.state = SandboxState::kStopped;
-  entry.moments.stop_cause = cause;
-  entry.moments.stopped_at = std::chrono::system_clock::now();
+  FreeSession(entry);
+  const std::optional<SandboxState> end = EndOf(entry.moments.state, cause);
+  CHECK(end.has_value());
   entry.ready_timer.Cancel();
-  entry.idle_timer.Cancel();
-  entry.lifetime_timer.Cancel();
+  entry.expiry_timer.Cancel();
+  entry.pausing.reset();
+  Move(entry, *end, cause);
+  TellPauseWaiters(entry, NotUsable(entry));
   entry.removal_begun = Loop::Now();
   if (parts_.forwards != nullptr) parts_.forwards->Close(entry.facts.id);
   entry.reserved_ports.clear();
@@ -63,11 +65,11 @@ void Sandboxes::End(SandboxEntry& entry, StopCause cause) {
                           .sandbox = entry.facts.id,
                           .name = entry.facts.fields.name,
                           .caller = entry.ended_by,
-                          .detail = {{"cause", StopCauseName(cause)}}});
+                          .detail = {{"cause", CauseName(cause)}}});
   if (parts_.watching != nullptr) parts_.watching->SandboxEnds(entry);
-  const bool expected = cause == StopCause::kDeleted || entry.commands == nullptr;
+  const bool expected = *end == SandboxState::kDestroyed || entry.commands == nullptr;
   Log(expected ? LogLevel::kDebug : LogLevel::kInfo, "sandbox ends",
-      {{"sandbox", entry.facts.id}, {"cause", StopCauseName(cause)}});
+      {{"sandbox", entry.facts.id}, {"cause", CauseName(cause)}});
   // Normally the end of its first process is what goes on from here. Never spawned, there is none;
   // and a lost notice must not hold it.
   const bool has_init = entry.sandbox->init().valid();
@@ -129,8 +131,7 @@ void Sandboxes::FinishRemoval(SandboxEntry& entry) {
   entry.removal_timer.Cancel();
   auto node = living_.extract(entry.facts.id);
   CHECK(!node.empty());
-  memory_granted_ -= entry.facts.fields.memory_bytes;
-  if (!entry.facts.fields.name.empty()) ids_by_name_.erase(entry.facts.fields.name);
+  CountOut(entry);
   const auto waiters = std::exchange(entry.removal_waiters, {});
   const Created created = std::exchange(entry.created, nullptr);
   Bury(std::move(node.mapped()));
@@ -144,31 +145,31 @@ void Sandboxes::FinishRemoval(SandboxEntry& entry) {
 void Sandboxes::Bury(std::unique_ptr<SandboxEntry> entry) {
   entry->moments.pid = 0;
   entry->live_proc.reset();
-  if (entry->commands == nullptr) {  // never visible as running: no tombstone
-    const std::shared_ptr<SandboxEntry> remains = std::move(entry);
-    return parts_.loop.Post([remains] {});
-  }
   std::shared_ptr<runtime::Sandbox> sandbox = std::move(entry->sandbox);
   std::shared_ptr<Commands> commands = std::move(entry->commands);
   tombstones_.push_back(std::move(entry));
-  parts_.loop.Post([sandbox = std::move(sandbox), commands = std::move(commands),
+  const bool ran = commands != nullptr;
+  parts_.loop.Post([ran, sandbox = std::move(sandbox), commands = std::move(commands),
                     directory = ProcessDirectory(tombstones_.back()->facts.id)]() mutable {
     commands.reset();  // first: they borrow the sandbox
     sandbox.reset();
-    IgnoreError(RemoveTree(directory), "the next start sweeps it");
+    if (ran) IgnoreError(RemoveTree(directory), "the next start sweeps it");
   });
   if (tombstones_.size() > kMaxTombstones) tombstones_.erase(tombstones_.begin());
   ScheduleBurialSweep();
 }
 
+// In the order of their removal, which is not that of their ends: a few stay longer than they must.
 void Sandboxes::ScheduleBurialSweep() {
   if (tombstone_timer_.running() || tombstones_.empty()) return;
+  const std::chrono::seconds retention(parts_.config.retention_seconds);
   const auto left =
-      tombstones_.front()->moments.stopped_at + kTombstoneTime - std::chrono::system_clock::now();
-  tombstone_timer_.Start(parts_.loop, std::chrono::ceil<Milliseconds>(left), [this] {
-    const WallTime oldest = std::chrono::system_clock::now() - kTombstoneTime;
+      tombstones_.front()->facts.history.back().at + retention - std::chrono::system_clock::now();
+  const Milliseconds pause = std::max(std::chrono::ceil<Milliseconds>(left), Milliseconds(0));
+  tombstone_timer_.Start(parts_.loop, pause, [this, retention] {
+    const WallTime oldest = std::chrono::system_clock::now() - retention;
     std::erase_if(tombstones_,
-                  [&](const auto& entry) { return entry->moments.stopped_at <= oldest; });
+                  [&](const auto& entry) { return entry->facts.history.back().at <= oldest; });
     ScheduleBurialSweep();
   });
 }
@@ -223,25 +224,30 @@ void Sandboxes::TakeUp(runtime::Recovered recovered) {
   const bool usable = facts.has_value();
   if (usable) entry->facts = std::move(*facts);
   entry->facts.id = id;
+  if (entry->facts.history.empty())  // of a daemon that kept none
+    AddToHistory({SandboxState::kRunning, MoveCause::kReady, entry->facts.created_at},
+                 &entry->facts.history);
   SandboxEntry& placed = *entry;
-  memory_granted_ += placed.facts.fields.memory_bytes;
-  if (!placed.facts.fields.name.empty()) ids_by_name_[placed.facts.fields.name] = id;
+  CountIn(placed);
   living_[id] = std::move(entry);
   Track(placed);
   if (!usable) {
     Log(LogLevel::kError, "a running sandbox is removed: its state cannot be read",
         {{"sandbox", id}, {"error", facts.error().ToString()}});
-    return End(placed, StopCause::kDeleted);
+    placed.error = facts.error();
+    return End(placed, MoveCause::kUnreadable);
   }
   using Lifecycle = LifecycleFacts::State;
   LifecycleFacts& lifecycle = placed.facts.lifecycle;
   if (lifecycle.state == Lifecycle::kRunning && lifecycle.awaited) {
     Log(LogLevel::kInfo, "a sandbox is removed whose creation nobody waits for", {{"sandbox", id}});
-    return End(placed, StopCause::kDeleted);
+    placed.moments.state = SandboxState::kRunning;
+    return End(placed, MoveCause::kAbandoned);
   }
   if (lifecycle.state == Lifecycle::kRunning) lifecycle.state = Lifecycle::kInterrupted;
-  placed.moments.state = SandboxState::kRunning;
+  TakeUpPause(placed);
   MakeCommands(placed);
+  if (placed.moments.state == SandboxState::kPaused) placed.commands->Pause();
   placed.commands->TakeUp(ProcessDirectory(id));
   IgnoreError(OpenPorts(placed), "logged; a sandbox is not given up for its ports");
   OpenNumbers(placed);
@@ -251,7 +257,9 @@ void Sandboxes::TakeUp(runtime::Recovered recovered) {
   RefreshNumbers(placed);
   ScheduleNumbers();
   IgnoreError(TrackFiles(placed), "commands then do not tell which files they changed");
+  TakeUpActivity(placed, recovered.last_activity);
   StartTimers(placed);
+  RememberAnswer(placed);
   if (parts_.watching != nullptr) parts_.watching->SandboxTakenUp(placed);
   Log(LogLevel::kInfo, "sandbox taken up", {{"sandbox", id}});
 }

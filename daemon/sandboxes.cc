@@ -19,24 +19,20 @@ Error NotFound(const std::string& id) {
   return Error{.code = Code::kNotFound, .what = "no sandbox \"" + id + "\""};
 }
 
-Error Limit(std::string what, std::string field) {
-  return Error{.code = Code::kLimit, .what = std::move(what), .field = std::move(field)};
-}
-
-// What a later daemon would not read must not be promised to live on.
-Status CheckRecord(const std::string& record) {
-  if (record.size() <= kMaxSandboxRecordBytes - kRecordReserveBytes) return OkStatus();
-  return Limit("what the request says would take " + FormatSize(record.size()) +
-                   " to remember, more than " +
-                   FormatSize(kMaxSandboxRecordBytes - kRecordReserveBytes),
-               "");
-}
-
 SandboxNetworks::Who WhoIs(const SandboxEntry& entry) {
   return {entry.facts.id, entry.facts.fields.name, entry.sandbox->init()};
 }
 
 constexpr size_t kMaxLoggedBytes = 4096;  // of a relaxation: the audit log has more of it
+
+// What is written by sandboxes is in memory.
+Promise HostPromise(const Sandboxes::Parts& parts) {
+  return {.memory_bytes = parts.host_memory_bytes,
+          .cpu_millis = uint64_t{parts.host_cpus} * 1000,
+          .pids = parts.host_pids,
+          .disk_bytes = parts.host_memory_bytes,
+          .id_ranges = parts.config.host_id_ranges};
+}
 
 double MillisecondsSince(SteadyTime start) {
   return std::chrono::duration<double, std::milli>(Loop::Now() - start).count();
@@ -46,6 +42,7 @@ double MillisecondsSince(SteadyTime start) {
 
 Sandboxes::Sandboxes(const Parts& parts)
     : parts_(parts),
+      admission_(parts.config, HostPromise(parts)),
       cpu_turns_(UsableCpus()),
       user_layers_(parts.config.state_dir + "/user-layers") {
   if (const Result<std::string> text = ReadFile("/proc/cpuinfo", kCpuinfoBytes))
@@ -79,19 +76,12 @@ Result<SandboxEntry*> Sandboxes::Find(const std::string& id_or_name) {
   return NotFound(id_or_name);
 }
 
-Result<SandboxEntry*> Sandboxes::FindRunning(const std::string& id_or_name) {
-  ASSIGN_OR_RETURN(SandboxEntry * entry, Find(id_or_name));
-  if (entry->moments.state == SandboxState::kRunning) return entry;
-  std::string what = "sandbox " + entry->facts.id + " is " + StateName(entry->moments.state);
-  if (entry->moments.stop_cause)
-    what.append(": ").append(StopCauseName(*entry->moments.stop_cause));
-  return Error{.code = Code::kBadState, .what = what};
-}
-
 oci::Json Sandboxes::ToJson(const SandboxEntry& entry) const {
   SandboxMoments moments = entry.moments;
   moments.processes = entry.commands ? entry.commands->count() : 0;
-  return SandboxJson(entry.facts, moments, cgroups::ModeName(parts_.mode));
+  const bool failed = moments.state == SandboxState::kFailed && entry.error.has_value();
+  return SandboxJson(entry.facts, moments, cgroups::ModeName(parts_.mode),
+                     failed ? &*entry.error : nullptr);
 }
 
 std::vector<const SandboxEntry*> Sandboxes::List() const {
@@ -106,31 +96,6 @@ std::vector<const SandboxEntry*> Sandboxes::List() const {
 }
 
 // --- making
-
-Status Sandboxes::Admit(const SandboxFields& fields) const {
-  const Config& config = parts_.config;
-  if (living_.size() >= config.max_sandboxes)
-    return Error{.code = Code::kLimit,
-                 .what = std::to_string(living_.size()) + " sandboxes live already"};
-  if (!fields.name.empty() && ids_by_name_.contains(fields.name))
-    return Error{.code = Code::kExists,
-                 .what = "the name \"" + fields.name + "\" is taken",
-                 .field = "name"};
-  if (!IsClosed(fields.network) && parts_.networks == nullptr)
-    return Error{.code = Code::kUnsupported,
-                 .what = "this daemon makes no networks",
-                 .field = "network.mode"};
-  if (fields.memory_bytes > parts_.host_memory_bytes)
-    return Limit("the host has " + FormatSize(parts_.host_memory_bytes), "limits.memory_bytes");
-  const double ceiling = static_cast<double>(parts_.host_memory_bytes) * config.memory_overcommit;
-  if (static_cast<double>(memory_granted_) + static_cast<double>(fields.memory_bytes) > ceiling)
-    return Limit("the memory of all sandboxes would be more than " +
-                     std::to_string(config.memory_overcommit) + " times the host's",
-                 "limits.memory_bytes");
-  if (fields.cpus > parts_.host_cpus)
-    return Limit("the host has " + std::to_string(parts_.host_cpus) + " CPUs", "limits.cpus");
-  return OkStatus();
-}
 
 Result<ResolvedUser> Sandboxes::ResolveUserOf(const rootfs::Image& image, const std::string& user) {
   auto cached = users_by_image_.find(image.id);
@@ -189,7 +154,7 @@ Status Sandboxes::AddUserLayer(const rootfs::Image& image, SandboxFacts& facts,
 
 Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Created created) {
   const SteadyTime begun = Loop::Now();
-  RETURN_IF_ERROR(Admit(fields));
+  RETURN_IF_ERROR(Admit(fields, peer.uid));
   Result<rootfs::Image> image = parts_.store.Resolve(fields.image);
   if (!image.has_value()) {
     Error error = std::move(image).error();
@@ -230,6 +195,7 @@ Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Cr
   entry->facts.image_reference =
       image->references.empty() ? entry->facts.fields.image : image->references.front();
   entry->facts.created_at = std::chrono::system_clock::now();
+  entry->facts.caller_uid = peer.uid;
   entry->created = std::move(created);
   if (!entry->facts.fields.relax.empty())
     Log(LogLevel::kWarning, "a sandbox is confined less than by default",
@@ -238,10 +204,11 @@ Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Cr
          {"relax", oci::PrintJson(entry->facts.fields.relax).substr(0, kMaxLoggedBytes)}});
   SandboxEntry& placed = *entry;
   const std::string id = placed.facts.id;
-  memory_granted_ += placed.facts.fields.memory_bytes;
-  if (!placed.facts.fields.name.empty()) ids_by_name_[placed.facts.fields.name] = id;
+  CountIn(placed);
   living_[id] = std::move(entry);
-  Touch(placed);
+  AddToHistory({SandboxState::kCreating, MoveCause::kRequested, placed.facts.created_at},
+               &placed.facts.history);
+  BeginIdle(placed, placed.facts.created_at);
   placed.ready_timer.Start(parts_.loop, kReadyDeadline, [this, &placed] {
     FailCreation(placed,
                  Error{.code = Code::kUnavailable, .what = "the sandbox was not ready in time"});
@@ -343,7 +310,10 @@ void Sandboxes::OnAgentEvent(SandboxEntry& entry, const runtime::AgentEvent& eve
     case Kind::kStartFailed:
     case Kind::kExited:
       if (entry.commands == nullptr) return;
-      if (event.kind != Kind::kStarted && !entry.ending) Touch(entry);
+      if (event.kind != Kind::kStarted && !entry.ending) {
+        if (entry.commands->awaited() > 0) Touch(entry, Activity::kCall);  // it ends only now
+        Touch(entry, Activity::kProcess);
+      }
       entry.commands->OnAgentEvent(event);
       if (event.kind != Kind::kStarted) SchedulePrepare(entry.facts.id);
       return;
@@ -361,16 +331,19 @@ void Sandboxes::BecomeReady(SandboxEntry& entry) {
     entry.facts.timings_ms.emplace_back(timing.step, timing.ms);
   if (entry.network_ms) entry.facts.timings_ms.emplace_back("network", *entry.network_ms);
   for (const ReservedPort& port : entry.reserved_ports) entry.facts.ports.push_back(port.facts);
-  const std::string record = SaveFacts(entry.facts);
+  SandboxFacts ready = entry.facts;
+  const WallTime now = std::chrono::system_clock::now();
+  AddToHistory({SandboxState::kRunning, MoveCause::kReady, now}, &ready.history);
+  const std::string record = SaveFacts(ready);
   const Status rememberable = CheckRecord(record);
   if (!rememberable.has_value()) return FailCreation(entry, rememberable.error());
   const Status saved = parts_.runtime.SaveState(*entry.sandbox, record);
   if (!saved.has_value()) return FailCreation(entry, saved.error());
   const Status opened = OpenPorts(entry);
   if (!opened.has_value()) return FailCreation(entry, opened.error());
-  CHECK(MayMove(entry.moments.state, SandboxState::kRunning));
-  entry.moments.state = SandboxState::kRunning;
   MakeCommands(entry);
+  Move(entry, SandboxState::kRunning, MoveCause::kReady, now);
+  BeginIdle(entry, now);
   OpenNumbers(entry);
   IgnoreError(TrackFiles(entry), "commands then do not tell which files they changed");
   StartTimers(entry);
@@ -413,14 +386,14 @@ void Sandboxes::FailCreation(SandboxEntry& entry, Error error) {
   Log(LogLevel::kWarning, "a sandbox could not be made",
       {{"sandbox", entry.facts.id}, {"error", error.ToString()}});
   entry.error = std::move(error);
-  End(entry, StopCause::kAgentDied);
+  End(entry, MoveCause::kNotMade);
 }
 
 void Sandboxes::Abandon(const std::string& id) {
   SandboxEntry* entry = Living(id);
   if (entry == nullptr || entry->moments.state != SandboxState::kCreating) return;
   entry->created = nullptr;
-  End(*entry, StopCause::kDeleted);
+  End(*entry, MoveCause::kAbandoned);
 }
 
 void Sandboxes::SchedulePrepare(const std::string& id) {
@@ -441,33 +414,6 @@ void Sandboxes::ScheduleRefill() {
 }
 
 // --- living
-
-void Sandboxes::Touch(SandboxEntry& entry) {
-  entry.moments.last_activity = std::chrono::system_clock::now();
-  entry.moments.last_activity_steady = Loop::Now();
-}
-
-void Sandboxes::StartTimers(SandboxEntry& entry) {
-  Touch(entry);
-  ArmIdleTimer(entry);
-  const uint64_t lifetime = entry.facts.fields.lifetime_seconds;
-  if (lifetime == 0) return;
-  const auto left =
-      entry.facts.created_at + std::chrono::seconds(lifetime) - std::chrono::system_clock::now();
-  entry.lifetime_timer.Start(parts_.loop, std::chrono::ceil<Milliseconds>(left),
-                             [this, &entry] { End(entry, StopCause::kLifetime); });
-}
-
-// Activity does not move the timer; the timer looks at the last activity when it fires. A running
-// command counts as activity.
-void Sandboxes::ArmIdleTimer(SandboxEntry& entry) {
-  const uint64_t idle = entry.facts.fields.idle_seconds;
-  if (idle == 0) return;
-  if (entry.commands->running() > 0 || PortsInUse(entry)) Touch(entry);
-  const SteadyTime deadline = entry.moments.last_activity_steady + std::chrono::seconds(idle);
-  if (deadline <= Loop::Now()) return End(entry, StopCause::kIdleTimeout);
-  entry.idle_timer.StartAt(parts_.loop, deadline, [this, &entry] { ArmIdleTimer(entry); });
-}
 
 Result<oci::ProcessSpec> Sandboxes::SpecFor(const SandboxEntry& entry, const std::string& user) {
   oci::ProcessSpec spec = entry.facts.process;
@@ -501,7 +447,7 @@ Result<oci::ProcessSpec> Sandboxes::SpecFor(const SandboxEntry& entry,
 Result<std::shared_ptr<Exec>> Sandboxes::Run(SandboxEntry& entry, ExecFields fields,
                                              Exec::Done done, ExecSink sink) {
   ASSIGN_OR_RETURN(oci::ProcessSpec spec, SpecFor(entry, fields));
-  Touch(entry);
+  Touch(entry, Activity::kCall);
   RefreshBeforeCommand(entry);
   return entry.commands->Run(std::move(fields), std::move(spec),
                              parts_.config.max_commands_per_sandbox, std::move(done),
@@ -534,10 +480,16 @@ void Sandboxes::SetNetwork(SandboxEntry& entry, network::Policy policy,
 
 Status Sandboxes::Save(SandboxEntry& entry) {
   if (entry.sandbox == nullptr || entry.ending) return OkStatus();
-  const Status saved = parts_.runtime.SaveState(*entry.sandbox, SaveFacts(entry.facts));
+  return SaveRecord(entry, entry.facts);
+}
+
+Status Sandboxes::SaveRecord(const SandboxEntry& entry, const SandboxFacts& facts) {
+  const Status saved = parts_.runtime.SaveState(*entry.sandbox, SaveFacts(facts));
   if (!saved.has_value())
     Log(LogLevel::kError, "cannot save the state of a sandbox",
         {{"sandbox", entry.facts.id}, {"error", saved.error().ToString()}});
+  else
+    NoteActivity(entry);
   return saved;
 }
 
@@ -549,7 +501,7 @@ Result<std::shared_ptr<BackgroundProcess>> Sandboxes::StartProcess(
     SandboxEntry& entry, ProcessFields fields, BackgroundProcess::Started started) {
   ASSIGN_OR_RETURN(oci::ProcessSpec spec, SpecFor(entry, fields));
   if (fields.terminal && !fields.env.contains("TERM")) SetEnv(spec.env, "TERM", "xterm-256color");
-  Touch(entry);
+  Touch(entry, Activity::kCall);
   return entry.commands->StartBackground(std::move(fields), std::move(spec),
                                          parts_.config.max_commands_per_sandbox,
                                          ProcessDirectory(entry.facts.id), std::move(started));
@@ -558,7 +510,7 @@ Result<std::shared_ptr<BackgroundProcess>> Sandboxes::StartProcess(
 Result<std::shared_ptr<ToolProcess>> Sandboxes::RunTool(SandboxEntry& entry, ToolSpec tool,
                                                         ToolProcess::Done done) {
   ASSIGN_OR_RETURN(oci::ProcessSpec spec, SpecFor(entry, tool.user));
-  Touch(entry);
+  Touch(entry, Activity::kCall);
   return entry.commands->RunTool(std::move(tool), std::move(spec), std::move(done));
 }
 

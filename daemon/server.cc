@@ -11,17 +11,22 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "daemon/access.h"
+#include "base/text.h"
 #include "daemon/audit.h"
 #include "daemon/files.h"
 #include "daemon/forwards.h"
-#include "daemon/http_server.h"
+#include "daemon/http_servers.h"
 #include "daemon/image_archives.h"
 #include "daemon/image_keeping.h"
 #include "daemon/images.h"
 #include "daemon/info.h"
 #include "daemon/listener.h"
+#include "daemon/reload.h"
 #include "daemon/routes.h"
 #include "daemon/sandboxes.h"
+#include "daemon/tcp_listener.h"
+#include "daemon/watchdog.h"
 #include "daemon/watching.h"
 #include "daemon/worker.h"
 #include "daemon/workspaces.h"
@@ -69,6 +74,7 @@ Result<UniqueFd> WatchSignals() {
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGHUP);
   if (::sigprocmask(SIG_BLOCK, &set, nullptr) != 0) return SysError(errno, "block signals");
   UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd.valid()) return SysError(errno, "signalfd");
@@ -111,26 +117,28 @@ Result<std::unique_ptr<runtime::Runtime>> StartRuntime(const Config& config,
 // begun; then commands are killed and answered.
 class Stopper {
  public:
-  Stopper(Loop& loop, HttpServer& server, Sandboxes& sandboxes, Watching& watching,
-          const Config& config)
+  Stopper(Loop& loop, HttpServers& server, Sandboxes& sandboxes, Watching& watching,
+          const Config& config, Reloader& reloader)
       : loop_(loop),
         server_(server),
         sandboxes_(sandboxes),
         watching_(watching),
-        patience_(std::chrono::seconds(config.shutdown_seconds)) {}
+        config_(config),
+        reloader_(reloader) {}
 
   // `signals` is a signalfd(2), borrowed.
   void Follow(int signals) {
     watch_ = loop_.Add(signals, [this, signals](Ready) {
       struct signalfd_siginfo received {};
-      if (::read(signals, &received, sizeof received) > 0) OnSignal();
+      if (::read(signals, &received, sizeof received) > 0) OnSignal(received.ssi_signo);
       watch_.Arm(Ready::kReadable);
     });
     watch_.Arm(Ready::kReadable);
   }
 
  private:
-  void OnSignal() {
+  void OnSignal(uint32_t number) {
+    if (number == SIGHUP) return stopping_ ? void() : reloader_.Reload();
     if (stopping_) return loop_.Stop();  // asked twice
     stopping_ = true;
     Log(LogLevel::kInfo, "stopping",
@@ -138,7 +146,7 @@ class Stopper {
     IgnoreError(NotifySystemd("STOPPING=1"), "systemd sees the exit anyway");
     server_.StopAccepting();
     watching_.DaemonStops();
-    deadline_ = Loop::Now() + patience_;
+    deadline_ = Loop::Now() + std::chrono::seconds(config_.shutdown_seconds);
     Poll();
   }
 
@@ -154,15 +162,27 @@ class Stopper {
   }
 
   Loop& loop_;
-  HttpServer& server_;
+  HttpServers& server_;
   Sandboxes& sandboxes_;
   Watching& watching_;
-  Milliseconds patience_;
+  const Config& config_;
+  Reloader& reloader_;
   SteadyTime deadline_;
   bool stopping_ = false, killed_ = false;
   Timer timer_;
   Watch watch_;
 };
+
+// The most processes and threads the kernel keeps; 0: not known.
+uint64_t HostPids() {
+  uint64_t least = 0;
+  for (const char* path : {"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"}) {
+    const Result<std::string> text = ReadFile(path, 64);
+    const auto value = text.has_value() ? ParseUint(Trim(*text)) : Result<uint64_t>(text.error());
+    if (value && *value > 0 && (least == 0 || *value < least)) least = *value;
+  }
+  return least;
+}
 
 uint64_t HostMemoryBytes() {
   return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
@@ -177,13 +197,39 @@ Sandboxes::Parts MakeParts(Loop& loop, const Config& config, runtime::Runtime& r
                           .store = store,
                           .mode = mode,
                           .host_memory_bytes = HostMemoryBytes(),
-                          .host_cpus = static_cast<uint32_t>(::sysconf(_SC_NPROCESSORS_ONLN))};
+                          .host_cpus = static_cast<uint32_t>(::sysconf(_SC_NPROCESSORS_ONLN)),
+                          .host_pids = HostPids()};
 }
 
 HttpServer::Options MakeOptions(const Config& config) {
   return HttpServer::Options{.max_connections = config.max_connections,
                              .timeout = std::chrono::seconds(config.http_timeout_seconds),
                              .log_requests = config.log_level == "debug"};
+}
+
+HttpServer::Options MakeTcpOptions(const Config& config) {
+  HttpServer::Options options = MakeOptions(config);
+  options.max_connections = config.tcp.connections;
+  options.transport = HttpServer::Transport::kTcp;
+  return options;
+}
+
+// The second listener, where it is asked for: nobody is let in without a token.
+Status OpenTcp(Loop& loop, const Config& config, Access& access, HttpServers* servers) {
+  if (config.tcp.listen.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(Tokens tokens, Tokens::Load(config.tcp.tokens_file));
+  ASSIGN_OR_RETURN(const TcpEndpoint endpoint, ParseTcpListen(config.tcp.listen));
+  ASSIGN_OR_RETURN(UniqueFd socket, BindTcp(endpoint));
+  Log(LogLevel::kInfo, "listening on TCP",
+      {{"address", config.tcp.listen}, {"tokens", std::to_string(tokens.size())}});
+  access.SetTokens(std::move(tokens));
+  servers->AddTcp(
+      loop, std::move(socket), MakeTcpOptions(config),
+      [&access](Request request, Responder responder) {
+        access.Dispatch(std::move(request), std::move(responder));
+      },
+      [&access](const Request& request) { return access.BodyFor(request); });
+  return OkStatus();
 }
 
 Audit StartAudit(const Config& config) {
@@ -278,6 +324,45 @@ struct ImageMakers {
   ImageArchives archives;
 };
 
+// Both listeners and what they and the signals lead to.
+struct Serving {
+  Serving(CommandLine& line, UniqueFd socket, Api& api)
+      : dispatch([&api](Request request, Responder responder) {
+          Dispatch(api, std::move(request), std::move(responder));
+        }),
+        access(api.loop, api.audit, dispatch),
+        servers(api.loop, std::move(socket), MakeOptions(line.config), dispatch, BodyOf),
+        reloader({.config = line.config,
+                  .source = line.source,
+                  .file = line.file,
+                  .audit = api.audit,
+                  .watching = api.watching,
+                  .access = access,
+                  .applied =
+                      [this, &config = line.config, &api] {
+                        api.sandboxes.RecountOwners();
+                        servers.SetOptions(MakeOptions(config), MakeTcpOptions(config));
+                      }}),
+        stopper(api.loop, servers, api.sandboxes, api.watching, line.config, reloader) {
+    api.info.SetConfigurationView([this] { return reloader.ToJson(); });
+    api.watching.SetConnections([this] {
+      return Watching::Connections{servers.connections(), servers.requests_under_way()};
+    });
+    api.sandboxes.SetBusyCheck([this] { return servers.requests_under_way() > 0; });
+  }
+  void Follow(int signals) { stopper.Follow(signals); }
+  void Close() {
+    servers.CloseAll();
+    access.Stop();
+  }
+
+  HttpServer::Dispatch dispatch;
+  Access access;
+  HttpServers servers;
+  Reloader reloader;
+  Stopper stopper;
+};
+
 // An image job cannot be stopped; the store sweeps half-made layers at the next start.
 void ExitUnlessIdle(const Worker& worker, Audit& audit) {
   if (worker.idle()) return;
@@ -287,8 +372,10 @@ void ExitUnlessIdle(const Worker& worker, Audit& audit) {
 
 }  // namespace
 
-Status RunServer(const Config& config) {
+Status RunServer(CommandLine line) {
+  Config& config = line.config;  // the loop's: a reload changes it
   RaiseFileLimit();
+  const std::optional<Milliseconds> watchdog_interval = TakeWatchdogInterval(::getpid());
   ASSIGN_OR_RETURN(const UniqueFd lock, LockRunDirectory(config.run_dir));
   ASSIGN_OR_RETURN(const cgroups::Layout layout, cgroups::DetectLayout());
   ASSIGN_OR_RETURN(
@@ -327,27 +414,20 @@ Status RunServer(const Config& config) {
           .workspaces = makers.workspaces,
           .watching = watching};
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config));
-  HttpServer server(
-      loop, std::move(socket.fd), MakeOptions(config),
-      [&api](Request request, Responder responder) {
-        Dispatch(api, std::move(request), std::move(responder));
-      },
-      BodyOf);
-  Stopper stopper(loop, server, sandboxes, watching, config);
-  watching.SetConnections([&server] {
-    return Watching::Connections{server.connections(), server.requests_under_way()};
-  });
-  sandboxes.SetBusyCheck([&server] { return server.requests_under_way() > 0; });
-  stopper.Follow(signals.get());
+  Serving serving(line, std::move(socket.fd), api);
+  RETURN_IF_ERROR(OpenTcp(loop, config, serving.access, &serving.servers));
+  serving.Follow(signals.get());
   sandboxes.Start();
-  server.Start();
+  serving.servers.Start();
   Announce(config, tree, audit, sandboxes);
+  Watchdog watchdog;
+  if (watchdog_interval) watchdog.Start(loop, *watchdog_interval);
 
   loop.Run();
 
   RemoveSocket(config, socket);
   audit.Record({.kind = AuditKind::kDaemonStopped});
-  server.CloseAll();
+  serving.Close();
   loop.RunPending();
   ExitUnlessIdle(worker, audit);
   return OkStatus();

@@ -28,7 +28,7 @@ class StatsFeed final : public std::enable_shared_from_this<StatsFeed> {
  private:
   // A reader that is behind misses some: each tells all there is.
   void Tell() {
-    const Result<SandboxEntry*> entry = api_.sandboxes.FindRunning(id_);
+    const Result<SandboxEntry*> entry = api_.sandboxes.FindLiving(id_);
     if (!entry.has_value() || api_.watching.events().stopped()) return End(entry);
     if (!responder_.Congested()) responder_.Event("stats", oci::PrintJson(StatsOf(api_, **entry)));
     timer_.Start(api_.loop, kStatsInterval, [this] {
@@ -59,7 +59,7 @@ void HandleStats(Api& api, Request request, Responder responder) {
           Error{.code = Code::kInvalidArgument, .what = "must be true or false", .field = name});
     stream = value == "true";
   }
-  const Result<SandboxEntry*> entry = api.sandboxes.FindRunning(request.parameters[0]);
+  const Result<SandboxEntry*> entry = api.sandboxes.FindLiving(request.parameters[0]);
   if (!entry.has_value()) return responder.Send(entry.error());
   if (!stream) return responder.Send(JsonReply(200, StatsOf(api, **entry)));
   std::make_shared<StatsFeed>(api, std::move(responder), (*entry)->facts.id)->Begin();

@@ -36,7 +36,7 @@ void AnswerFromWorker(Api& api, Responder responder, std::function<Reply()> read
 }  // namespace
 
 void HandleListTemplates(Api& api, Request, Responder responder) {
-  AnswerFromWorker(api, std::move(responder), [&config = api.config]() -> Reply {
+  AnswerFromWorker(api, std::move(responder), [config = api.config]() -> Reply {
     const Result<std::vector<FoundTemplate>> found = TemplateLibrary(config).List();
     if (!found.has_value()) return ErrorReply(found.error());
     Json list = Json::array();
@@ -47,7 +47,7 @@ void HandleListTemplates(Api& api, Request, Responder responder) {
 
 void HandleGetTemplate(Api& api, Request request, Responder responder) {
   AnswerFromWorker(api, std::move(responder),
-                   [&config = api.config, name = request.parameters[0]]() -> Reply {
+                   [config = api.config, name = request.parameters[0]]() -> Reply {
                      const Result<FoundTemplate> found = TemplateLibrary(config).Find(name);
                      if (!found.has_value()) return ErrorReply(found.error());
                      return JsonReply(200, FoundJson(*found, Detail::kWhole));

@@ -156,17 +156,31 @@ void SandboxStart::OpenEvents() {
   heartbeat_.Start();
 }
 
-// Whoever asked never learns its id: it would live on unknown.
+void SandboxStart::Hold(std::shared_ptr<CreateClaim> claim) {
+  claim_ = std::move(claim);
+  claim_->OnAlone([weak = weak_from_this()] {
+    const auto start = weak.lock();
+    if (start != nullptr && start->hung_up_) start->Leave();
+  });
+}
+
 void SandboxStart::HungUp() {
-  gone_ = true;
+  hung_up_ = true;
   heartbeat_.Stop();
+  if (claim_ == nullptr || !claim_->awaited()) Leave();
+}
+
+// Whoever asked never learns its id: it would live on unknown.
+void SandboxStart::Leave() {
+  if (std::exchange(gone_, true)) return;
+  claim_.reset();
   if (const auto leave = std::exchange(leave_, {})) leave();
   if (id_.empty()) return;
   const Result<SandboxEntry*> entry = api_.sandboxes.Find(id_);
   if (answered_ || !entry.has_value() || (*entry)->sandbox == nullptr) return;
   if ((*entry)->moments.state == SandboxState::kCreating) return api_.sandboxes.Abandon(id_);
   if (!(*entry)->ending) (*entry)->ended_by = audited_.peer;
-  api_.sandboxes.Destroy(**entry, StopCause::kDeleted, [](const Status&) {});
+  api_.sandboxes.Destroy(**entry, MoveCause::kAbandoned, [](const Status&) {});
 }
 
 void SandboxStart::Made(Result<SandboxEntry*> entry) {
@@ -294,7 +308,8 @@ void SandboxStart::Fail(Json reason, const Error& error) {
     if (!self->gone_) self->Close(status, reason);
   };
   if (!entry.has_value() || (*entry)->sandbox == nullptr) return answer(OkStatus());
-  api_.sandboxes.Destroy(**entry, StopCause::kDeleted, answer);
+  if (!(*entry)->ending) (*entry)->error = error;
+  api_.sandboxes.Destroy(**entry, MoveCause::kTemplateFailed, answer);
 }
 
 void SandboxStart::Answer() {
@@ -315,27 +330,26 @@ void SandboxStart::Answer() {
 void SandboxStart::Close(int status, const Json& json) {
   answered_ = true;
   heartbeat_.Stop();
-  if (gone_) return;
   const bool error = json.contains("error") && status != 201;
-  if (!events_ || (error && !opened_)) {
-    if (status == 0)
-      status = CodeHttpStatus(
-          CodeOfName(json["error"]["code"].get<std::string>()).value_or(Code::kInternal));
-    return responder_.Send(JsonReply(status, json));
-  }
+  if (status == 0)
+    status = CodeHttpStatus(
+        CodeOfName(json["error"]["code"].get<std::string>()).value_or(Code::kInternal));
+  if (const auto claim = std::exchange(claim_, nullptr)) claim->Finish(status, json);
+  if (gone_ || hung_up_) return;
+  if (!events_ || (error && !opened_)) return responder_.Send(JsonReply(status, json));
   OpenEvents();
   responder_.Event(error ? "error" : "result", oci::PrintJson(json));
   responder_.End();
 }
 
 void SandboxStart::Tell(const char* event, const Json& json) {
-  if (!events_ || answered_ || gone_) return;
+  if (!events_ || answered_ || gone_ || hung_up_) return;
   OpenEvents();
   responder_.Event(event, oci::PrintJson(json));
 }
 
 bool SandboxStart::Congested() {
-  if (!events_ || answered_ || gone_ || !responder_.Congested()) return false;
+  if (!events_ || answered_ || gone_ || hung_up_ || !responder_.Congested()) return false;
   if (drain_asked_) return true;
   drain_asked_ = true;
   responder_.OnDrained([self = shared_from_this()] {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "daemon/create_claims.h"
 #include "daemon/devcontainer.h"
 #include "daemon/output_events.h"
 #include "daemon/routes.h"
@@ -27,11 +28,15 @@ Result<CreatePlan> PlanCreate(const oci::Json& request, const Config& config);
 
 // Answers one creation: 201, or events when the client asked for them ("progress", "output", then
 // "result" or "error"). A command that fails before the answer ends the sandbox, and so does a
-// client that goes away; one that fails later is told by the sandbox's record and the log.
+// client that goes away, if no other waits for it; one that fails later is told by the sandbox's
+// record and the log.
 class SandboxStart : public std::enable_shared_from_this<SandboxStart> {
  public:
   SandboxStart(Api& api, const Request& request, Responder responder, const CreatePlan& plan);
 
+  // Before Run(): what it makes is made for others, too. Then it goes on when its own client is
+  // gone, as long as any of them waits.
+  void Hold(std::shared_ptr<CreateClaim> claim);
   // Gets the image where it has to be got, and makes the sandbox.
   void Run(SandboxFields fields);
 
@@ -52,14 +57,17 @@ class SandboxStart : public std::enable_shared_from_this<SandboxStart> {
   void Tell(const char* event, const oci::Json& json);
   void Close(int status, const oci::Json& json);
   void HungUp();
+  void Leave();
   bool Congested();
 
   Api& api_;
   Request audited_;  // the caller, for the records of commands
   Responder responder_;
   Heartbeat heartbeat_;
-  bool events_, opened_ = false, answered_ = false, failed_ = false, gone_ = false,
-                drain_asked_ = false;
+  bool events_, opened_ = false, answered_ = false, failed_ = false, drain_asked_ = false;
+  bool hung_up_ = false;                // its own client is gone
+  bool gone_ = false;                   // nobody waits any more
+  std::shared_ptr<CreateClaim> claim_;  // until the answer; empty: no key
   std::vector<TemplateStage> stages_;
   size_t awaited_;
   size_t stage_ = 0;    // that runs

@@ -76,19 +76,44 @@ void Watching::SandboxTakenUp(const SandboxEntry& entry) {
   ++metrics_.taken_up;
   oci::Json detail = SandboxDetail(entry.facts);
   detail["taken_up"] = true;
-  Tell(EventKind::kSandboxRunning, entry, detail);
+  const bool paused = entry.moments.state == SandboxState::kPaused;
+  Tell(paused ? EventKind::kSandboxPaused : EventKind::kSandboxRunning, entry, detail);
+}
+
+void Watching::SandboxPaused(const SandboxEntry& entry) {
+  const MoveCause cause = entry.facts.history.back().cause;
+  ++metrics_.pauses[CauseName(cause)];
+  Tell(EventKind::kSandboxPaused, entry, {{"cause", CauseName(cause)}});
+}
+
+void Watching::SandboxResumed(const SandboxEntry& entry) {
+  Tell(EventKind::kSandboxResumed, entry, {{"cause", CauseName(entry.facts.history.back().cause)}});
+}
+
+void Watching::SandboxExpires(const SandboxEntry& entry, const Deadlines::Warning& warning) {
+  Tell(EventKind::kSandboxExpiring, entry,
+       {{"reason", CauseName(warning.cause)}, {"seconds_left", warning.seconds_left}});
 }
 
 void Watching::SandboxEnds(const SandboxEntry& entry) {
-  if (entry.commands == nullptr) {
+  struct Row {
+    SandboxState state;
+    EventKind event;
+  };
+  constexpr Row kRows[] = {{SandboxState::kDestroyed, EventKind::kSandboxDestroyed},
+                           {SandboxState::kExpired, EventKind::kSandboxExpired},
+                           {SandboxState::kFailed, EventKind::kSandboxFailed}};
+  const HistoryEntry& last = entry.facts.history.back();
+  if (entry.commands == nullptr)
     ++metrics_.creations["failed"];
-    const Error abandoned{.code = Code::kUnavailable, .what = "nobody waits for it any more"};
-    return Tell(EventKind::kSandboxFailed, entry, ErrorDetail(entry.error.value_or(abandoned)));
-  }
-  const StopCause cause = entry.moments.stop_cause.value_or(StopCause::kAgentDied);
-  ++metrics_.ends[StopCauseName(cause)];
-  if (cause == StopCause::kOutOfMemory) CountKill(entry, oci::Json::object());
-  Tell(EventKind::kSandboxStopped, entry, {{"cause", StopCauseName(cause)}});
+  else
+    ++metrics_.ends[CauseName(last.cause)];
+  if (last.cause == MoveCause::kOutOfMemory) CountKill(entry, oci::Json::object());
+  oci::Json detail = entry.error && last.state == SandboxState::kFailed ? ErrorDetail(*entry.error)
+                                                                        : oci::Json::object();
+  detail["cause"] = CauseName(last.cause);
+  for (const Row& row : kRows)
+    if (row.state == last.state) Tell(row.event, entry, detail);
 }
 
 void Watching::CommandEnded(const SandboxEntry* entry, const Result<ExecResult>& result) {
@@ -159,6 +184,10 @@ void Watching::ImageChanged(AuditKind kind, const std::string& subject, const St
 void Watching::DaemonStarted() {
   events_.Append(
       {.kind = EventKind::kDaemonStarted, .detail = EventDetail({{"version", HUTCH_VERSION}})});
+}
+
+void Watching::DaemonReloaded(const oci::Json& detail) {
+  events_.Append({.kind = EventKind::kDaemonReloaded, .detail = EventDetail(detail)});
 }
 
 void Watching::DaemonStops() {

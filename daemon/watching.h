@@ -10,6 +10,7 @@
 #include "daemon/events.h"
 #include "daemon/exec_request.h"
 #include "daemon/metrics.h"
+#include "daemon/timeouts.h"
 
 namespace hutch::daemon {
 
@@ -27,7 +28,10 @@ class Watching {
   void SandboxBegun(const SandboxEntry& entry);
   void SandboxRuns(const SandboxEntry& entry);
   void SandboxTakenUp(const SandboxEntry& entry);  // of an earlier daemon
-  // With moments.stop_cause and, where it never ran, the error.
+  void SandboxPaused(const SandboxEntry& entry);
+  void SandboxResumed(const SandboxEntry& entry);
+  void SandboxExpires(const SandboxEntry& entry, const Deadlines::Warning& warning);
+  // With the last move of its history and, where it failed, the error.
   void SandboxEnds(const SandboxEntry& entry);
   // A command that a client waited for; `entry` is nullptr when its sandbox is gone.
   void CommandEnded(const SandboxEntry* entry, const Result<ExecResult>& result);
@@ -39,6 +43,7 @@ class Watching {
   // Of the kinds kImagePulled, kImageImported, kImageDeleted; failures are only counted.
   void ImageChanged(AuditKind kind, const std::string& subject, const Status& outcome);
   void DaemonStarted();
+  void DaemonReloaded(const oci::Json& detail);
   void DaemonStops();  // the last event
 
   // What the HTTP server knows; zeros until it is there.

@@ -67,6 +67,15 @@ UniqueFd TakeProcFiles(const Pidfd& init) {
   return fd;
 }
 
+std::chrono::system_clock::time_point ReadActivity(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return std::chrono::system_clock::now();
+  const auto since =
+      std::chrono::seconds(info.st_mtim.tv_sec) + std::chrono::nanoseconds(info.st_mtim.tv_nsec);
+  return std::chrono::system_clock::time_point(
+      std::chrono::duration_cast<std::chrono::system_clock::duration>(since));
+}
+
 }  // namespace
 
 Status RuntimeImpl::SaveState(const Sandbox& sandbox, const std::string& saved) {
@@ -82,10 +91,23 @@ Status RuntimeImpl::SaveState(const Sandbox& sandbox, const std::string& saved) 
                          oci::PrintJson(state), Durability::kMemory);
 }
 
+Status RuntimeImpl::NoteActivity(const Sandbox& sandbox,
+                                 std::chrono::system_clock::time_point when) {
+  const std::string path = workshop_.sandboxes_dir + "/" + sandbox.id() + "/" + kStateName;
+  const auto ns =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count();
+  const struct timespec time = {static_cast<time_t>(ns / 1'000'000'000),
+                                static_cast<long>(ns % 1'000'000'000)};
+  const struct timespec times[2] = {time, time};
+  if (::utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW) == 0) return OkStatus();
+  return SysError(errno, "utimensat " + path);
+}
+
 Result<Recovered> RuntimeImpl::TakeUp(const std::string& id) {
   auto shell = std::make_unique<Shell>();
   shell->workshop = &workshop_;
   shell->id = id;
+  const auto last_activity = ReadActivity(shell->DirectoryPath() + "/" + kStateName);
   ASSIGN_OR_RETURN(const std::string text,
                    ReadFile(shell->DirectoryPath() + "/" + kStateName, kMaxStateBytes));
   ASSIGN_OR_RETURN(const oci::Json state,
@@ -118,7 +140,7 @@ Result<Recovered> RuntimeImpl::TakeUp(const std::string& id) {
   RETURN_IF_ERROR(workshop_.host_ids.Claim(
       sandbox->host_id_start()));  // last: what fails before is not taken up
   living_[sandbox->pid()] = sandbox.get();
-  return Recovered{std::move(sandbox), std::move(saved)};
+  return Recovered{std::move(sandbox), std::move(saved), last_activity};
 }
 
 void RuntimeImpl::RemoveRemains(const std::string& id, std::vector<std::string>* removed) {

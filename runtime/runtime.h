@@ -3,6 +3,7 @@
 // (CAP_SYS_ADMIN and friends in the initial user namespace).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -56,8 +57,9 @@ struct RuntimeEvent {
 
 // One that was running when the last hutchd ended.
 struct Recovered {
-  std::unique_ptr<Sandbox> sandbox;  // agent_fd() and init() are valid
-  std::string saved;                 // what SaveState stored
+  std::unique_ptr<Sandbox> sandbox;                          // agent_fd() and init() are valid
+  std::string saved;                                         // what SaveState stored
+  std::chrono::system_clock::time_point last_activity = {};  // what NoteActivity said last
 };
 
 class Runtime {
@@ -79,6 +81,10 @@ class Runtime {
   // Writes the state file that makes a sandbox survive a restart of the daemon. Call after kReady,
   // before it becomes visible.
   virtual Status SaveState(const Sandbox& sandbox, const std::string& saved) = 0;
+  // Remembers when it was last active, for a later daemon: the time of its state file, so that it
+  // costs one system call. SaveState sets it to now.
+  virtual Status NoteActivity(const Sandbox& sandbox,
+                              std::chrono::system_clock::time_point when) = 0;
   // Undoes everything Begin did. Call after init() has ended (kill first); kBadState "still busy":
   // call again in a moment.
   virtual Status Remove(Sandbox& sandbox) = 0;

@@ -18,6 +18,7 @@ class RuntimeImpl : public Runtime {
   std::vector<RuntimeEvent> Dispatch() override;
   Result<std::unique_ptr<Sandbox>> Begin(CreateRequest request) override;
   Status SaveState(const Sandbox& sandbox, const std::string& saved) override;
+  Status NoteActivity(const Sandbox& sandbox, std::chrono::system_clock::time_point when) override;
   Status Remove(Sandbox& sandbox) override;
   Result<std::vector<Recovered>> Recover(std::vector<std::string>* removed) override;
   void Refill() override;

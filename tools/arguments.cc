@@ -4,8 +4,9 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
+
+#include "tools/endpoint.h"
 
 namespace hutch::tools {
 namespace {
@@ -138,10 +139,12 @@ Arguments ParseArguments(std::vector<std::string> words) {
 
   Options& options = parsed.options;
   options.command.insert(options.command.end(), command.begin(), command.end());
-  if (options.socket.empty()) {
-    const char* named = std::getenv("HUTCH_SOCKET");
-    options.socket = named != nullptr && *named != '\0' ? named : kDefaultSocket;
+  if (!options.socket.empty() && !options.host.empty()) {
+    parsed.text = Mistake("--socket and --host exclude each other", true);
+    parsed.exit_code = UsageExitCode(words);
+    return parsed;
   }
+  FillEndpoint(&options);
   // "run --template T COMMAND": there is no image that the first word could be.
   if (TakesCommand(*chosen) && !options.template_name.empty() && !options.image.empty())
     options.command.insert(options.command.begin(), std::exchange(options.image, {}));

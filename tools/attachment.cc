@@ -172,8 +172,8 @@ std::string ProcessTarget(const std::string& sandbox, const std::string& process
 Result<AttachmentEnd> Attach(const AttachmentPlan& plan) {
   ASSIGN_OR_RETURN(
       WebSocket socket,
-      WebSocket::Connect(plan.socket_path, ProcessTarget(plan.sandbox, plan.process) +
-                                               "/attach?cursor=" + std::to_string(plan.cursor)));
+      WebSocket::Connect(plan.endpoint, ProcessTarget(plan.sandbox, plan.process) +
+                                            "/attach?cursor=" + std::to_string(plan.cursor)));
   return Attachment(plan, std::move(socket)).Run();
 }
 

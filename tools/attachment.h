@@ -5,11 +5,12 @@
 
 #include "base/result.h"
 #include "oci/json.h"
+#include "tools/endpoint.h"
 
 namespace hutch::tools {
 
 struct AttachmentPlan {
-  std::string socket_path;
+  Endpoint endpoint;
   std::string sandbox;
   std::string process;
   uint64_t cursor = 0;  // where its output begins

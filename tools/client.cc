@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/core/buffers_range.hpp>
@@ -47,40 +46,23 @@ struct GrowingBody {
 using Parser = http::response_parser<GrowingBody>;
 
 constexpr size_t kReadBytes = size_t{256} << 10;
-constexpr const char* kStartHint =
-    "start it with `systemctl start hutchd`, or `sudo hutchd` without systemd; "
-    "--socket or HUTCH_SOCKET names another socket";
-constexpr const char* kGroupHint =
-    "add yourself to group hutch with `sudo usermod -aG hutch $USER`, then log in again";
-
-Error ConnectError(int sys, const std::string& path) {
-  if (sys == EACCES || sys == EPERM)
-    return Error{.code = Code::kForbidden,
-                 .sys = sys,
-                 .what = "you may not use the socket " + path,
-                 .hint = kGroupHint};
-  if (sys == ENOENT || sys == ECONNREFUSED)
-    return Error{.code = Code::kUnavailable,
-                 .sys = sys,
-                 .what = "no daemon answers on the socket " + path,
-                 .hint = kStartHint};
-  return SysError(sys, "connect to " + path);
-}
-
 Error Broken(const std::string& path, std::string how) {
   return Error{.code = Code::kUnavailable,
                .what = "the connection to " + path + " " + std::move(how)};
 }
 
-std::string HeadOf(const Request& request) {
+std::string HeadOf(const Request& request, const Endpoint& endpoint) {
   std::string text;
   text.append(request.method).append(" ").append(request.target).append(" HTTP/1.1\r\n");
-  text.append("Host: hutch\r\nUser-Agent: hutch/" HUTCH_VERSION "\r\nAccept: ");
-  return text.append(request.accept).append("\r\n");
+  text.append(endpoint.HeadLines()).append("User-Agent: hutch/" HUTCH_VERSION "\r\nAccept: ");
+  text.append(request.accept).append("\r\n");
+  if (!request.idempotency_key.empty())
+    text.append("Idempotency-Key: ").append(request.idempotency_key).append("\r\n");
+  return text;
 }
 
-std::string Serialize(const Request& request) {
-  std::string text = HeadOf(request);
+std::string Serialize(const Request& request, const Endpoint& endpoint) {
+  std::string text = HeadOf(request, endpoint);
   if (!request.body.empty()) {
     text.append("Content-Type: application/json\r\nContent-Length: ");
     text.append(std::to_string(request.body.size())).append("\r\n");
@@ -103,6 +85,7 @@ bool IsEventStream(const Parser& parser) {
 }
 
 Code CodeFromName(const std::string& name, int status) {
+  if (status == 401) return Code::kForbidden;  // "unauthenticated", of TCP alone
   for (int i = 0; i <= static_cast<int>(Code::kInternal); ++i)
     if (const Code code = static_cast<Code>(i); name == CodeName(code)) return code;
   return status >= 500 ? Code::kInternal : Code::kInvalidArgument;
@@ -163,23 +146,9 @@ std::string EncodeSegment(std::string_view text) {
   return encoded;
 }
 
-Result<UniqueFd> ConnectToDaemon(const std::string& socket_path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (socket_path.empty() || socket_path.size() >= sizeof address.sun_path)
-    return Error{.code = Code::kInvalidArgument,
-                 .what = "the socket's path \"" + socket_path + "\" must have 1 to 107 bytes"};
-  std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size());
-  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return SysError(errno, "socket");
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    return ConnectError(errno, socket_path);
-  return fd;
-}
-
 Status Client::EnsureConnected() {
   if (socket_.valid() && !ClosedByPeer(socket_.get())) return OkStatus();
-  ASSIGN_OR_RETURN(socket_, ConnectToDaemon(socket_path_));
+  ASSIGN_OR_RETURN(socket_, ConnectToDaemon(endpoint_));
   return OkStatus();
 }
 
@@ -188,7 +157,7 @@ Status Client::Send(std::string_view bytes) {
     const ssize_t n = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) return OkStatus();
-    if (n < 0) return SysError(errno, "send to " + socket_path_);
+    if (n < 0) return SysError(errno, "send to " + endpoint_.name);
     bytes.remove_prefix(static_cast<size_t>(n));
   }
   return OkStatus();
@@ -200,14 +169,14 @@ Result<Client::Sent> Client::SendUnlessAnswered(std::string_view bytes) {
     const int ready = ::poll(watched, 2, silence_limit_ms_);
     if (ready < 0 && errno == EINTR) continue;
     if (ready < 0) return SysError(errno, "poll");
-    if (ready == 0) return Broken(socket_path_, "was silent for too long");
+    if (ready == 0) return Broken(endpoint_.name, "was silent for too long");
     if (watched[1].revents != 0) return Error{.code = Code::kUnavailable, .what = "interrupted"};
     if ((watched[0].revents & POLLIN) != 0) return Sent::kAnsweredFirst;
     const ssize_t n =
         ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) return Sent::kAnsweredFirst;
     if (n < 0 && errno != EINTR && errno != EAGAIN)
-      return SysError(errno, "send to " + socket_path_);
+      return SysError(errno, "send to " + endpoint_.name);
     bytes.remove_prefix(n > 0 ? static_cast<size_t>(n) : 0);
   }
   return Sent::kAll;
@@ -242,12 +211,12 @@ Result<size_t> Client::Receive(char* bytes, size_t size) {
     const int ready = ::poll(watched, 2, silence_limit_ms_);
     if (ready < 0 && errno == EINTR) continue;
     if (ready < 0) return SysError(errno, "poll");
-    if (ready == 0) return Broken(socket_path_, "was silent for too long");
+    if (ready == 0) return Broken(endpoint_.name, "was silent for too long");
     if (watched[1].revents != 0) return Error{.code = Code::kUnavailable, .what = "interrupted"};
     const ssize_t n = ::recv(socket_.get(), bytes, size, 0);
     if (n >= 0) return static_cast<size_t>(n);
     if (errno == ECONNRESET) return size_t{0};
-    if (errno != EINTR) return SysError(errno, "receive from " + socket_path_);
+    if (errno != EINTR) return SysError(errno, "receive from " + endpoint_.name);
   }
 }
 
@@ -264,12 +233,13 @@ Result<Reply> Client::ReceiveReply(ToSink which, const BodySink& sink) {
     boost::system::error_code failed;
     if (got == 0) {
       parser.put_eof(failed);
-      if (failed || !parser.is_done()) return Broken(socket_path_, "was closed before the answer");
+      if (failed || !parser.is_done())
+        return Broken(endpoint_.name, "was closed before the answer");
       break;
     }
     const size_t used = parser.put(boost::asio::buffer(pending), failed);
     if (failed && failed != http::error::need_more)
-      return Broken(socket_path_, "carried no HTTP reply: " + failed.message());
+      return Broken(endpoint_.name, "carried no HTTP reply: " + failed.message());
     pending.erase(0, used);
     const bool to_sink =
         parser.is_header_done() && which != ToSink::kNothing &&
@@ -278,7 +248,7 @@ Result<Reply> Client::ReceiveReply(ToSink which, const BodySink& sink) {
       RETURN_IF_ERROR(sink(parser.get().body()));
       parser.get().body().clear();
     } else if (parser.get().body().size() > kMaxReplyBytes) {
-      return Broken(socket_path_, "carried a reply of more than 1 GiB");
+      return Broken(endpoint_.name, "carried a reply of more than 1 GiB");
     }
   }
   if (!parser.keep_alive()) socket_.reset();
@@ -288,7 +258,7 @@ Result<Reply> Client::ReceiveReply(ToSink which, const BodySink& sink) {
 
 Result<Reply> Client::Exchange(const Request& request) {
   RETURN_IF_ERROR(EnsureConnected());
-  RETURN_IF_ERROR(Send(Serialize(request)));
+  RETURN_IF_ERROR(Send(Serialize(request, endpoint_)));
   auto reply = ReceiveReply(ToSink::kNothing, nullptr);
   if (!reply) HangUp();  // what follows on this connection would answer the wrong question
   return reply;
@@ -308,7 +278,8 @@ Result<oci::Json> Client::PostWithProgress(
   RETURN_IF_ERROR(Send(Serialize({.method = "POST",
                                   .target = std::move(target),
                                   .body = oci::PrintJson(body),
-                                  .accept = "text/event-stream, application/json"})));
+                                  .accept = "text/event-stream, application/json"},
+                                 endpoint_)));
   SseReader events;
   std::optional<Result<oci::Json>> end;
   const auto take = [&](std::string_view bytes) -> Status {
@@ -326,13 +297,13 @@ Result<oci::Json> Client::PostWithProgress(
   if (end) return *std::move(end);
   if (!reply) return std::move(reply).error();
   if (reply->status >= 400) return ErrorFromReply(reply->status, reply->body);
-  if (reply->body.empty()) return Broken(socket_path_, "ended without a result");
+  if (reply->body.empty()) return Broken(endpoint_.name, "ended without a result");
   return ParseReply(reply->body);
 }
 
 Status Client::Download(const Request& request, const BodySink& sink) {
   RETURN_IF_ERROR(EnsureConnected());
-  RETURN_IF_ERROR(Send(Serialize(request)));
+  RETURN_IF_ERROR(Send(Serialize(request, endpoint_)));
   auto reply = ReceiveReply(ToSink::kSuccess, sink);
   if (!reply) HangUp();
   if (!reply) return std::move(reply).error();
@@ -357,7 +328,7 @@ Status Client::ReadEvents(Request request, const EventSink& on_event) {
 Result<oci::Json> Client::Upload(const Request& request, const BodySource& source,
                                  std::optional<uint64_t> size) {
   RETURN_IF_ERROR(EnsureConnected());
-  std::string head = HeadOf(request) + "Content-Type: application/octet-stream\r\n";
+  std::string head = HeadOf(request, endpoint_) + "Content-Type: application/octet-stream\r\n";
   head += size ? "Content-Length: " + std::to_string(*size) : "Transfer-Encoding: chunked";
   Status sent = Send(head + "\r\n\r\n");
   if (sent) sent = SendBody(source, size);

@@ -1,4 +1,4 @@
-// HTTP/1.1 with JSON over the daemon's Unix socket: one keep-alive connection, used by one thread.
+// HTTP/1.1 with JSON to the daemon: one keep-alive connection, used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "oci/json.h"
+#include "tools/endpoint.h"
 
 namespace hutch::tools {
 
-inline constexpr const char* kDefaultSocket = "/run/hutch/hutchd.sock";
 // A reply above this is refused: output limits of the daemon stay far below it.
 inline constexpr size_t kMaxReplyBytes = size_t{1} << 30;
 
@@ -22,6 +22,7 @@ struct Request {
   std::string target = {};  // path and query, percent-encoded
   std::string body = {};    // JSON text, or empty for none
   const char* accept = "application/json";
+  std::string idempotency_key = {};  // empty: no such header
 };
 
 struct Reply {
@@ -35,16 +36,12 @@ using BodySink = std::function<Status(std::string_view bytes)>;
 using BodySource = std::function<Result<size_t>(char* bytes, size_t size)>;
 using EventSink = std::function<Status(const oci::Json& event)>;
 
-// A connection to the daemon's socket (at most 107 bytes of path). kUnavailable when nothing
-// listens, kForbidden when it may not be used; both with a hint.
-Result<UniqueFd> ConnectToDaemon(const std::string& socket_path);
-
 class Client {
  public:
-  // Nothing is opened until the first call. The socket's path must fit sockaddr_un (107 bytes).
-  explicit Client(std::string socket_path) : socket_path_(std::move(socket_path)) {}
+  // Nothing is opened until the first call.
+  explicit Client(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
 
-  const std::string& socket_path() const { return socket_path_; }
+  const Endpoint& endpoint() const { return endpoint_; }
   // Calls end with kUnavailable "interrupted" once this descriptor is readable (borrowed; -1 none).
   void set_interrupt_fd(int fd) { interrupt_fd_ = fd; }
   // No byte for this long ends a call with kUnavailable; -1 (the default) waits for ever.
@@ -96,7 +93,7 @@ class Client {
   Result<size_t> Receive(char* bytes, size_t size);
   Result<Reply> ReceiveReply(ToSink which, const BodySink& sink);
 
-  std::string socket_path_;
+  Endpoint endpoint_;
   UniqueFd socket_;
   int interrupt_fd_ = -1;
   int silence_limit_ms_ = -1;

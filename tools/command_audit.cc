@@ -20,6 +20,7 @@ std::string TextOf(const Json& value) {
 std::string CallerOf(const Json& entry) {
   const Json& caller = entry["caller"];
   if (!caller.is_object()) return "-";
+  if (caller.contains("token")) return "token " + TextOf(caller["token"]);
   return "uid " + oci::PrintJson(caller["uid"]) + " pid " + oci::PrintJson(caller["pid"]);
 }
 

@@ -33,7 +33,7 @@ std::string TextOf(const Json& event, const char* member) {
 
 std::string LineOf(const Json& event, Colours colours) {
   std::string kind = TextOf(event, "event");
-  kind.resize(std::max<size_t>(kind.size(), 16), ' ');
+  kind.resize(std::max<size_t>(kind.size(), 17), ' ');
   std::string line = TextOf(event, "at") + "  " + Paint(kind, Colour::kBold, colours);
   const std::string sandbox = TextOf(event, "sandbox"), name = TextOf(event, "name");
   if (!sandbox.empty()) line += "  " + sandbox;

@@ -177,7 +177,7 @@ Result<int> RunAttach(Context& context) {
   const uint64_t replay =
       facts.output_end > kReplayBytes ? facts.output_end - kReplayBytes : uint64_t{0};
   ASSIGN_OR_RETURN(const AttachmentEnd end,
-                   Attach({.socket_path = context.client.socket_path(),
+                   Attach({.endpoint = context.client.endpoint(),
                            .sandbox = options.id,
                            .process = options.process,
                            .cursor = std::max(facts.output_begin, replay),
@@ -209,6 +209,10 @@ Result<int> RunKill(Context& context) {
 }
 
 Result<int> RunWait(Context& context) {
+  if (context.options.process.empty()) return WaitForState(context);
+  if (!context.options.state.empty() || !context.options.timeout.empty())
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "--for and --timeout are of a sandbox, not of a process"};
   for (;;) {
     ASSIGN_OR_RETURN(const Json process,
                      context.client.Get(TargetOf(context.options) + "?wait_seconds=3600"));

@@ -13,7 +13,7 @@ using Unknown = oci::ObjectReader::Unknown;
 std::string TargetOf(const std::string& id) { return "/v1/sandboxes/" + EncodeSegment(id); }
 
 struct SandboxLine {
-  std::string id, name, state, image, user, created_at, stop_cause;
+  std::string id, name, state, image, user, created_at, ended_at, cause;
   uint64_t processes = 0, memory_bytes = 0;
 };
 
@@ -26,7 +26,8 @@ Result<SandboxLine> ReadLine(const Json& sandbox) {
       .String("image", &line.image)
       .String("user", &line.user)
       .String("created_at", &line.created_at)
-      .String("stop_cause", &line.stop_cause)
+      .String("ended_at", &line.ended_at)
+      .String("cause", &line.cause)
       .Uint("processes", &line.processes);
   const Json* limits = reader.Member("limits");
   RETURN_IF_ERROR(reader.Done(Unknown::kIgnore));
@@ -37,10 +38,39 @@ Result<SandboxLine> ReadLine(const Json& sandbox) {
   return line;
 }
 
+// Living ones that --label is about.
+Result<std::vector<std::string>> SelectedIds(Context& context) {
+  ASSIGN_OR_RETURN(const Json reply,
+                   context.client.Get("/v1/sandboxes" + PlanListQuery(context.options)));
+  oci::ObjectReader reader(reply, "");
+  const Json* sandboxes = reader.Member("sandboxes");
+  if (sandboxes == nullptr || !sandboxes->is_array())
+    return Error{.what = "the daemon's reply has no list of sandboxes"};
+  std::vector<std::string> ids;
+  for (const Json& sandbox : *sandboxes) {
+    ASSIGN_OR_RETURN(SandboxLine line, ReadLine(sandbox));
+    if (line.ended_at.empty()) ids.push_back(std::move(line.id));
+  }
+  return ids;
+}
+
+// The exit code; one that fails does not hold up the others.
+Result<int> RemoveAll(Context& context, const std::vector<std::string>& ids) {
+  int exit_code = 0;
+  for (const std::string& id : ids) {
+    const auto removed = context.client.Delete(TargetOf(id));
+    if (removed && !context.options.json) RETURN_IF_ERROR(Print(id + "\n"));
+    if (removed) continue;
+    PrintError(removed.error(), context.options);
+    exit_code = kExitFailed;  // and on with the others
+  }
+  return exit_code;
+}
+
 Cell StateCell(const SandboxLine& line) {
   if (line.state == "running") return {line.state, Colour::kGreen};
-  if (line.stop_cause.empty()) return {line.state, Colour::kYellow};
-  return {line.state + " (" + line.stop_cause + ")", Colour::kDim};
+  if (line.ended_at.empty()) return {line.state, Colour::kYellow};
+  return {line.state + " (" + line.cause + ")", Colour::kDim};
 }
 
 }  // namespace
@@ -76,11 +106,11 @@ Result<int> RunList(Context& context) {
                {"MEMORY", Align::kRight},
                {"PROCESSES", Align::kRight},
                {"AGE", Align::kRight}});
-  const bool with_stopped = context.options.show_all || !context.options.state.empty();
+  const bool with_ended = context.options.show_all || !context.options.state.empty();
   std::string ids;
   for (const Json& sandbox : *sandboxes) {
     ASSIGN_OR_RETURN(const SandboxLine line, ReadLine(sandbox));
-    if (line.state == "stopped" && !with_stopped) continue;
+    if (!line.ended_at.empty() && !with_ended) continue;
     ids += line.id + "\n";
     table.Add({line.id, line.name.empty() ? "-" : line.name, StateCell(line), line.image, line.user,
                line.memory_bytes == 0 ? "-" : FormatSize(line.memory_bytes),
@@ -97,15 +127,21 @@ Result<int> RunInspect(Context& context) {
 }
 
 Result<int> RunRemove(Context& context) {
-  int exit_code = 0;
-  for (const std::string& id : context.options.ids) {
-    const auto removed = context.client.Delete(TargetOf(id));
-    if (removed && !context.options.json) RETURN_IF_ERROR(Print(id + "\n"));
-    if (removed) continue;
-    PrintError(removed.error(), context.options);
-    exit_code = kExitFailed;  // and on with the others
+  const Options& options = context.options;
+  if (options.ids.empty() == options.selectors.empty())
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "rm needs ids, or --label, and not both",
+                 .hint = "hutch rm ID..., or hutch rm --label KEY=VALUE --yes"};
+  if (options.selectors.empty()) return RemoveAll(context, options.ids);
+  ASSIGN_OR_RETURN(const std::vector<std::string> ids, SelectedIds(context));
+  if (options.yes) return RemoveAll(context, ids);
+  if (options.json) {
+    RETURN_IF_ERROR(PrintJsonText({{"would_remove", ids}}));
+    return 0;
   }
-  return exit_code;
+  RETURN_IF_ERROR(Print(ids.empty() ? "" : Join(ids, "\n") + "\n"));
+  Note(std::to_string(ids.size()) + " would be removed; with --yes they are");
+  return 0;
 }
 
 Result<int> RunHeartbeat(Context& context) {

@@ -24,8 +24,11 @@ constexpr Positional kIdAndProcess[] = {
     {"ID", &Options::id, Names::kSandboxes, true},
     {"PROCESS", &Options::process, Names::kProcesses, true},
 };
+constexpr Positional kIdAndOptionalProcess[] = {
+    {"ID", &Options::id, Names::kSandboxes, true},
+    {"PROCESS", &Options::process, Names::kProcesses, false},
+};
 constexpr Positional kOptionalId[] = {{"ID", &Options::id, Names::kSandboxes, false}};
-constexpr Positional kIds[] = {{"ID", &Options::ids, Names::kSandboxes, true}};
 constexpr Positional kOptionalIds[] = {{"ID", &Options::ids, Names::kSandboxes, false}};
 constexpr Positional kPath[] = {{"PATH", &Options::path, Names::kFiles, true}};
 constexpr Positional kPullReference[] = {{"REFERENCE", &Options::reference, Names::kNothing, true}};
@@ -195,9 +198,9 @@ constexpr CommandRow kImageCommands[] = {
 constexpr CommandRow kCommands[] = {
     {"run", "Run one command in a sandbox of its own, then destroy it", kSandbox | kNetwork | kExec, kImageAndCommand,
      "hutch run python --memory 256MiB -- python3 -c 'print(6 * 7)'", RunRun, {}},
-    {"create", "Make a sandbox and print its id", kSandbox | kNetwork, kImage,
+    {"create", "Make a sandbox and print its id", kSandbox | kKeyed | kNetwork, kImage,
      "id=$(hutch create python --name box --label team=a --idle 2h)", RunCreate, {}},
-    {"ls", "List sandboxes", kList | kQuiet, {}, "hutch ls --label team=a", RunList, {}},
+    {"ls", "List sandboxes", kList | kQuiet, {}, "hutch ls --label team=a --label '!keep'", RunList, {}},
     {"inspect", "Print all that is known about a sandbox", 0, kId, "hutch inspect box", RunInspect, {}},
     {"exec", "Run a command in a running sandbox", kExec | kInSandbox | kYield, kIdAndCommand,
      "hutch exec box --timeout 5m -- sh -c 'ls -la'", RunExec, {}},
@@ -210,8 +213,8 @@ constexpr CommandRow kCommands[] = {
      kIdAndProcess, "hutch attach box p3", RunAttach, {}},
     {"kill", "Send a signal to a background process, or remove it", kKill, kIdAndProcess,
      "hutch kill box p3 --signal SIGINT", RunKill, {}},
-    {"wait", "Wait for a background process and pass on its exit code", kPassesExit, kIdAndProcess,
-     "hutch wait box p3", RunWait, {}},
+    {"wait", "Wait for a background process and pass on its exit code, or for a state of a sandbox", kWait | kPassesExit,
+     kIdAndOptionalProcess, "hutch wait box --for paused,destroyed --timeout 30", RunWait, {}},
     {"cp", "Copy files and directories into and out of a sandbox; - is a tar on stdin or stdout", 0, kSourceAndDestination,
      "hutch cp ./project box:/workspace", RunCopy, {}},
     {"files", "List, print and remove files of a sandbox, make directories", 0, {}, "hutch files ls box:/workspace", nullptr,
@@ -219,7 +222,9 @@ constexpr CommandRow kCommands[] = {
     {"port", "Reach ports inside from the host, list them", 0, {}, "hutch port add box 3000", nullptr, kPortCommands},
     {"open", "Open a port inside in the browser, or print its address", kOpen, kIdAndListening, "hutch open box 3000",
      RunOpen, {}},
-    {"rm", "Destroy sandboxes with everything in them", 0, kIds, "hutch rm box", RunRemove, {}},
+    {"rm", "Destroy sandboxes with everything in them", kSelect, kOptionalIds, "hutch rm --label team=a --yes", RunRemove, {}},
+    {"pause", "Stop everything in a sandbox where it is, and keep it", kPause, kId, "hutch pause box --reclaim", RunPause, {}},
+    {"resume", "Go on with a paused sandbox", 0, kId, "hutch resume box", RunResume, {}},
     {"heartbeat", "Put off a sandbox's idle time-out", 0, kId, "hutch heartbeat box", RunHeartbeat, {}},
     {"image", "Pull, import, build, save, list and remove images; list the catalog", 0, {}, "hutch image ls", nullptr, kImageCommands},
     {"template", "List, show and check templates", 0, {}, "hutch template ls", nullptr, kTemplateCommands},
@@ -229,7 +234,7 @@ constexpr CommandRow kCommands[] = {
     {"audit", "Show who did what to which sandbox, oldest first", kAudit, kOptionalId,
      "hutch audit box --since 1h --kind exec", RunAudit, {}},
     {"events", "Follow what happens: sandboxes, processes, commands, images", kEvents, {},
-     "hutch events --since 1h --kind sandbox.stopped --kind sandbox.oom", RunEvents, {}},
+     "hutch events --since 1h --kind sandbox.failed --kind sandbox.oom", RunEvents, {}},
     {"stats", "Show what sandboxes use, every second on a terminal", kStats, kOptionalIds, "hutch stats box --no-stream", RunStats,
      {}},
     {"top", "Show the sandboxes that use most, every second; q quits", kTop, {}, "hutch top --sort memory", RunTop, {}},

@@ -56,6 +56,9 @@ Result<int> RunList(Context& context);
 Result<int> RunInspect(Context& context);
 Result<int> RunRemove(Context& context);
 Result<int> RunHeartbeat(Context& context);
+Result<int> RunPause(Context& context);  // command_life.cc
+Result<int> RunResume(Context& context);
+Result<int> WaitForState(Context& context);
 Result<int> RunCopy(Context& context);       // command_copy.cc
 Result<int> RunFilesList(Context& context);  // command_files.cc
 Result<int> RunFilesPrint(Context& context);

@@ -185,11 +185,15 @@ std::vector<std::string> AskDaemon(Client& client, Names kind, const std::string
   return names;
 }
 
-std::string SocketOf(std::span<const std::string> words) {
-  for (size_t i = 0; i + 1 < words.size(); ++i)
-    if (words[i] == "--socket") return words[i + 1];
-  const char* named = std::getenv("HUTCH_SOCKET");
-  return named != nullptr && *named != '\0' ? named : kDefaultSocket;
+Result<Endpoint> EndpointIn(std::span<const std::string> words) {
+  Options options;
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    if (words[i] == "--socket") options.socket = words[i + 1];
+    if (words[i] == "--host") options.host = words[i + 1];
+    if (words[i] == "--token-file") options.token_file = words[i + 1];
+  }
+  FillEndpoint(&options);
+  return EndpointOf(options);
 }
 
 }  // namespace
@@ -220,7 +224,9 @@ std::vector<std::string> Complete(std::span<const std::string> words, const Name
 }
 
 void PrintCompletions(std::span<const std::string> words) {
-  Client client(SocketOf(words));
+  Result<Endpoint> endpoint = EndpointIn(words);
+  if (!endpoint) return;  // the command itself will say it
+  Client client(std::move(*endpoint));
   client.set_silence_limit_ms(kSilenceLimitMs);
   std::string text;
   for (const std::string& found : Complete(words, [&](Names kind, const std::string&before) {

@@ -63,15 +63,21 @@ void NotePorts(const Json& ports) {
 }  // namespace
 
 Result<Json> CreateSandbox(Context& context, const Json& body) {
-  if (context.options.json) return context.client.Post("/v1/sandboxes", body);
+  for (const char c : context.options.idempotency_key)
+    if (c <= ' ' || c > '~')
+      return Error{.code = Code::kInvalidArgument,
+                   .what = "--idempotency-key: must be visible characters of ASCII"};
+  const Request request{.method = "POST",
+                        .target = "/v1/sandboxes",
+                        .body = oci::PrintJson(body),
+                        .idempotency_key = context.options.idempotency_key};
+  if (context.options.json) return context.client.Call(request);
   Json made;
   Narrator narrator;
-  const Status read = context.client.ReadEvents(
-      {.method = "POST", .target = "/v1/sandboxes", .body = oci::PrintJson(body)},
-      [&](const Json& event) -> Status {
-        if (event["event"] == "result") made = event;
-        return narrator.Show(event);
-      });
+  const Status read = context.client.ReadEvents(request, [&](const Json& event) -> Status {
+    if (event["event"] == "result") made = event;
+    return narrator.Show(event);
+  });
   narrator.Finish();
   RETURN_IF_ERROR(read);
   if (made.is_null())

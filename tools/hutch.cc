@@ -18,7 +18,12 @@ using namespace hutch;
 using namespace hutch::tools;
 
 int Run(const CommandRow& command, const Options& options) {
-  Client client(options.socket);
+  Result<Endpoint> endpoint = EndpointOf(options);
+  if (!endpoint) {
+    PrintError(endpoint.error(), options);
+    return PassesExitCode(command) ? kExitOwnError : kExitFailed;
+  }
+  Client client(std::move(*endpoint));
   Context context = {options, client, ColoursFor(STDOUT_FILENO)};
   const Result<int> exit_code = command.run(context);
   if (exit_code) return *exit_code;

@@ -85,7 +85,7 @@ Result<Interaction> Interact(Context& context, const std::string& sandbox, Json 
   const auto started = StartProcess(context.client, sandbox, std::move(body));
   if (!started) return Interaction{.exit_code = Failed(started.error(), context.options)};
   ASSIGN_OR_RETURN(const std::string process, IdOf(*started));
-  const auto end = Attach({.socket_path = context.client.socket_path(),
+  const auto end = Attach({.endpoint = context.client.endpoint(),
                            .sandbox = sandbox,
                            .process = process,
                            .signal_fd = signal_fd,

@@ -13,12 +13,12 @@
 namespace hutch::tools {
 
 struct Options {
-  std::string socket;
+  std::string socket, host, token_file;
   bool json = false;
   // create and run
   std::string image, template_name, pull, name, owner, workdir, user;
   std::vector<std::string> labels, env;
-  std::string memory, cpus, pids, disk, open_files, idle, lifetime;
+  std::string memory, cpus, pids, disk, open_files, idle, lifetime, on_expiry;
   bool writable = false;
   bool relax_proc_full = false, relax_new_privileges = false;
   std::vector<std::string> publish;  // [[ADDRESS:][HOST]:]PORT
@@ -32,7 +32,7 @@ struct Options {
   bool read_stdin = false, interactive = false, terminal = false;
   std::vector<std::string> command;
   // exec
-  bool detach = false;
+  bool detach = false, resume = false;
   std::string wait;
   // a process
   std::string process, signal;
@@ -46,7 +46,8 @@ struct Options {
   // the others
   std::string id;                // one sandbox or image
   std::vector<std::string> ids;  // several
-  std::string state;
+  std::string state;             // of ls; that wait waits for
+  bool reclaim = false;          // of pause
   bool ids_only = false, show_all = false;
   std::string path, reference, input, output, format;
   bool dry_run = false;
@@ -61,6 +62,9 @@ struct Options {
   std::vector<std::string> kinds, sandboxes;
   std::string cursor, sort;
   bool no_follow = false, no_stream = false;
+  std::string session_key, idempotency_key;
+  std::vector<std::string> selectors;
+  bool yes = false;
 };
 
 using Field =
@@ -93,6 +97,10 @@ enum OptionGroup : unsigned {
   kEvents = 1u << 22,
   kStats = 1u << 23,
   kTop = 1u << 24,
+  kSelect = 1u << 25,  // sandboxes by their labels
+  kKeyed = 1u << 26,   // a sandbox that may be asked for again
+  kWait = 1u << 27,
+  kPause = 1u << 28,
 };
 
 struct OptionRow {

@@ -62,6 +62,7 @@ constexpr ValueRow kCreateValues[] = {
     {"--template", &Options::template_name, "", "template", TextValue},
     {"--name", &Options::name, "", "name", TextValue},
     {"--owner", &Options::owner, "", "owner", TextValue},
+    {"--session-key", &Options::session_key, "", "session_key", TextValue},
     {"--workdir", &Options::workdir, "", "workdir", TextValue},
     {"--user", &Options::user, "", "user", TextValue},
     {"--memory", &Options::memory, "limits", "memory_bytes", SizeValue},
@@ -71,6 +72,7 @@ constexpr ValueRow kCreateValues[] = {
     {"--open-files", &Options::open_files, "limits", "open_files", CountValue},
     {"--idle", &Options::idle, "timeouts", "idle_seconds", WholeSecondsValue},
     {"--lifetime", &Options::lifetime, "timeouts", "lifetime_seconds", WholeSecondsValue},
+    {"--on-expiry", &Options::on_expiry, "timeouts", "on_expiry", TextValue},
 };
 
 constexpr ValueRow kExecValues[] = {
@@ -116,6 +118,7 @@ Status AddCommandFields(const Options& options, std::string_view stdin_bytes, Ex
   if (where == ExecIn::kExistingSandbox) {
     RETURN_IF_ERROR(AddValues(kExecInExisting, options, body));
     RETURN_IF_ERROR(AddPairs("--env", options.env, "env", body));
+    if (options.resume) (*body)["resume"] = true;
   }
   if (stdin_bytes.empty()) return OkStatus();
   if (IsUtf8(stdin_bytes) && stdin_bytes.find('\0') == std::string_view::npos)
@@ -297,7 +300,8 @@ Result<std::string> PlanLogsQuery(const Options& options, WallTime now) {
 
 std::string PlanListQuery(const Options& options) {
   std::string query;
-  for (const std::string& label : options.labels) query += "&label=" + EncodeSegment(label);
+  for (const std::string& label : options.selectors) query += "&label=" + EncodeSegment(label);
+  if (!options.session_key.empty()) query += "&session_key=" + EncodeSegment(options.session_key);
   if (!options.state.empty()) query += "&state=" + EncodeSegment(options.state);
   if (!query.empty()) query[0] = '?';
   return query;

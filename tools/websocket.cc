@@ -145,11 +145,11 @@ Result<std::vector<WebSocketMessage>> WebSocketFrames::Take(std::string* pongs) 
   return messages;
 }
 
-Result<WebSocket> WebSocket::Connect(const std::string& socket_path, const std::string& target) {
-  ASSIGN_OR_RETURN(UniqueFd fd, ConnectToDaemon(socket_path));
+Result<WebSocket> WebSocket::Connect(const Endpoint& endpoint, const std::string& target) {
+  ASSIGN_OR_RETURN(UniqueFd fd, ConnectToDaemon(endpoint));
   WebSocket connected(std::move(fd));
-  std::string rest = "GET " + target +
-                     " HTTP/1.1\r\nHost: hutch\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+  std::string rest = "GET " + target + " HTTP/1.1\r\n" + endpoint.HeadLines() +
+                     "Upgrade: websocket\r\nConnection: Upgrade\r\n"
                      "User-Agent: hutch/" HUTCH_VERSION
                      "\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
                      kKey + "\r\n\r\n";

@@ -1,4 +1,4 @@
-// WebSocket (RFC 6455), the client's side, over the daemon's Unix socket. Used by one thread, which
+// WebSocket (RFC 6455), the client's side, to the daemon. Used by one thread, which
 // polls fd() itself; nothing but Connect blocks.
 #pragma once
 
@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "tools/endpoint.h"
 
 namespace hutch::tools {
 
@@ -43,15 +44,15 @@ class WebSocketFrames {
   unsigned char message_opcode_ = 0;
 };
 
-// A frame as a client sends it, with a mask of zeros: masks protect proxies, and a Unix socket has
-// none.
+// A frame as a client sends it, with a mask of zeros: masks protect proxies, and neither a Unix
+// socket nor loopback has one.
 enum class ClientFrame : unsigned char { kText = 1, kBinary = 2, kPong = 10 };
 std::string MaskedFrame(ClientFrame opcode, std::string_view payload);
 
 class WebSocket {
  public:
   // Connects and shakes hands. The error that the daemon answered where it refuses.
-  static Result<WebSocket> Connect(const std::string& socket_path, const std::string& target);
+  static Result<WebSocket> Connect(const Endpoint& endpoint, const std::string& target);
 
   int fd() const { return socket_.get(); }
   // Of what was sent: bytes the daemon has not taken yet. Poll for POLLOUT while there are some.

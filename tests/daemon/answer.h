@@ -69,7 +69,8 @@ struct Answer final : ReplySink {
   }
   std::string code() const {
     const oci::Json body = json();
-    return body.contains("error") ? body["error"]["code"].get<std::string>() : "";
+    const auto error = body.find("error");  // of a sandbox mostly null
+    return error != body.end() && error->is_object() ? (*error)["code"].get<std::string>() : "";
   }
 };
 

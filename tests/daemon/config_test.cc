@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/file.h"
 #include "base/text.h"
 #include "daemon/command_line.h"
+#include "daemon/config_source.h"
+#include "daemon/limits.h"
 #include "tests/base/temp_dir.h"
 
 namespace hutch::daemon {
@@ -111,15 +115,118 @@ TEST(Config, RangesOfNetworksArePrivateAndLargeEnough) {
   EXPECT_EQ(at_fault(R"("pools":"x")"), "network.pools");
 }
 
+std::string Shown(const oci::Json& value) {
+  if (value.empty() && !value.is_number()) return "empty";
+  return value.is_string() ? "`" + value.get<std::string>() + "`"
+         : value.is_number_float() && value == value.get<uint64_t>()
+             ? std::to_string(value.get<uint64_t>())
+             : oci::PrintJson(value);
+}
+
+// The rows "| `key` | default | range | reload | meaning |" of docs/config.md.
 TEST(Config, EveryKeyIsInTheDocumentAndNoOther) {
   const Result<std::string> page = ReadFile(HUTCH_SOURCE_DIR "/docs/config.md", 1u << 20);
   ASSERT_TRUE(page.has_value());
   std::vector<std::string> documented;
+  const std::vector<ConfigFact> facts = ConfigFacts(Config());
   constexpr std::string_view kRow = "| `";
-  for (const std::string& line : Split(*page, '\n'))
-    if (line.starts_with(kRow))
-      documented.push_back(line.substr(kRow.size(), line.find('`', kRow.size()) - kRow.size()));
+  for (const std::string& line : Split(*page, '\n')) {
+    if (!line.starts_with(kRow)) continue;
+    documented.push_back(line.substr(kRow.size(), line.find('`', kRow.size()) - kRow.size()));
+    const size_t index = documented.size() - 1;
+    ASSERT_LT(index, facts.size()) << line;
+    const std::vector<std::string> cells = Split(line, '|');
+    ASSERT_GE(cells.size(), 7u) << line;
+    EXPECT_EQ(Trim(cells[2]), Shown(facts[index].value)) << line;
+    if (facts[index].range.empty())
+      EXPECT_FALSE(Trim(cells[3]).empty()) << line;
+    else
+      EXPECT_EQ(Trim(cells[3]), facts[index].range) << line;
+    EXPECT_EQ(Trim(cells[4]), AppliesAtOnce(facts[index].key) ? "at once" : "restart") << line;
+  }
   EXPECT_EQ(ConfigKeys(), documented);
+}
+
+TEST(Config, EveryKeyHasAValueThatSetsItself) {
+  const std::vector<ConfigFact> facts = ConfigFacts(Config());
+  std::vector<std::string> keys;
+  for (const ConfigFact& fact : facts) keys.push_back(fact.key);
+  EXPECT_EQ(keys, ConfigKeys());
+}
+
+ConfigReading ReadText(const TempDir& directory, const std::string& text,
+                       std::vector<ConfigSource::Option> options = {}) {
+  const std::string path = directory / "hutchd.json";
+  EXPECT_TRUE(WriteFileAtomic(path, text, Durability::kMemory).has_value());
+  return ReadConfig({.path = path, .file = ConfigSource::File::kRequired, .options = options});
+}
+
+std::string Fields(const ConfigReading& reading) {
+  std::vector<std::string> fields;
+  for (const Error& error : reading.errors) fields.push_back(error.field);
+  return Join(fields, " ");
+}
+
+TEST(ConfigSource, AllThatIsWrongIsNamedAtOnce) {
+  const TempDir directory;
+  const ConfigReading reading =
+      ReadText(directory,
+               R"({"sockets":1,"log_level":"loud","limits":{"sandboxes":0,"none":1},"ports":5,
+          "ceilings":{"memory_bytes":1},"registries":{"mirrors":{"a.example.org":7}},
+          "network":{"pool_v4":"1.1.0.0/16"},"tcp":{"listen":"0.0.0.0:1","tokens_file":"x"}})");
+  std::vector<std::string> fields = Split(Fields(reading), ' ');
+  std::sort(fields.begin(), fields.end());
+  EXPECT_EQ(Join(fields, " "),
+            "defaults.memory_bytes limits.none limits.sandboxes log_level network.pool_v4 ports "
+            "registries.mirrors.a.example.org sockets tcp.listen tcp.tokens_file");
+}
+
+TEST(ConfigSource, ErrorsAreBounded) {
+  const TempDir directory;
+  std::string text = "{\"x\":1";
+  for (size_t i = 0; i < 2 * kMaxConfigErrors; ++i) text += ",\"x" + std::to_string(i) + "\":1";
+  EXPECT_EQ(ReadText(directory, text + "}").errors.size(), kMaxConfigErrors);
+}
+
+TEST(ConfigSource, AFileThatIsNoObjectIsNamed) {
+  const TempDir directory;
+  for (const char* text : {"", "{", "[]", "{\"a\":1,\"a\":2}"}) {
+    const ConfigReading reading = ReadText(directory, text);
+    ASSERT_EQ(reading.errors.size(), 1u) << text;
+    EXPECT_NE(reading.errors[0].what.find("hutchd.json"), std::string::npos) << text;
+  }
+}
+
+TEST(ConfigSource, WhereAValueIsFromIsTold) {
+  const TempDir directory;
+  const ConfigSource::Option option{"log_level", &Config::log_level, "debug"};
+  const ConfigReading reading =
+      ReadText(directory, R"({"log_level":"error","limits":{"sandboxes":7}})", {option});
+  ASSERT_TRUE(reading.errors.empty());
+  const Result<oci::Json> told =
+      oci::ParseJson(DescribeConfig({.path = "", .options = {option}}, reading));
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ((*told)["log_level"]["value"], "debug");
+  EXPECT_EQ((*told)["log_level"]["from"], "option");
+  EXPECT_EQ((*told)["limits.sandboxes"]["value"], 7);
+  EXPECT_EQ((*told)["limits.sandboxes"]["from"], "file");
+  EXPECT_EQ((*told)["limits.sandboxes"]["reload"], true);
+  EXPECT_EQ((*told)["run_dir"]["from"], "default");
+  EXPECT_EQ((*told)["run_dir"]["reload"], false);
+  EXPECT_EQ(told->size(), ConfigKeys().size());
+}
+
+TEST(CommandLine, AnOptionThatIsWrongIsNamedByItsKey) {
+  const TempDir directory;
+  const std::string path = directory / "hutchd.json";
+  ASSERT_TRUE(WriteFileAtomic(path, R"({"blanks":-1})", Durability::kMemory).has_value());
+  const char* argv[] = {"hutchd", "--check", "--config", path.c_str(), "--pools", "maybe"};
+  const Result<CommandLine> line = ParseCommandLine(6, argv);
+  ASSERT_TRUE(line.has_value());
+  ASSERT_EQ(line->errors.size(), 2u);
+  EXPECT_EQ(line->errors[0].field, "blanks");
+  EXPECT_EQ(line->errors[1].field, "pools");
+  EXPECT_EQ(line->text, "");
 }
 
 }  // namespace

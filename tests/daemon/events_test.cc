@@ -11,11 +11,11 @@ TEST(EventLog, NumbersGoUpAndKindsAreNamed) {
   EXPECT_EQ(log.After(0), nullptr);
   log.Append({.kind = EventKind::kSandboxRunning, .sandbox = "a"});
   log.Append({.kind = EventKind::kExecFinished, .sandbox = "a"});
-  log.Append({.kind = EventKind::kSandboxStopped, .sandbox = "a"});
+  log.Append({.kind = EventKind::kSandboxDestroyed, .sandbox = "a"});
   std::vector<std::string> names;
   for (const Event* event = log.After(0); event != nullptr; event = log.After(event->number))
     names.push_back(std::to_string(event->number) + EventKindName(event->kind));
-  EXPECT_EQ(Join(names, " "), "1sandbox.running 2exec.finished 3sandbox.stopped");
+  EXPECT_EQ(Join(names, " "), "1sandbox.running 2exec.finished 3sandbox.destroyed");
   for (size_t i = 0; i < kEventKinds; ++i) {
     const auto kind = static_cast<EventKind>(i);
     EXPECT_EQ(ParseEventKind(EventKindName(kind)), kind);
@@ -75,7 +75,7 @@ TEST(EventFilter, AllThatIsAskedForMustFit) {
   EXPECT_FALSE(EventFilter{.sandboxes = {"other"}}.Fits(event));
   EXPECT_TRUE((EventFilter{.labels = {LabelHash("team=a"), LabelHash("x=y")}}.Fits(event)));
   EXPECT_FALSE((EventFilter{.labels = {LabelHash("team=a"), LabelHash("x=z")}}.Fits(event)));
-  EXPECT_FALSE(EventFilter{.kinds = {EventKind::kSandboxStopped}}.Fits(event));
+  EXPECT_FALSE(EventFilter{.kinds = {EventKind::kSandboxDestroyed}}.Fits(event));
   EXPECT_FALSE((EventFilter{.since = event.at + std::chrono::seconds(1)}.Fits(event)));
   EXPECT_FALSE(EventFilter{.sandboxes = {""}}.Fits(Event{}));
 }
@@ -109,9 +109,9 @@ TEST_F(EventRequestTest, ALifeIsToldInOrder) {
   EXPECT_EQ(follower->events[0].first, "following");
   EXPECT_EQ(follower->events[1].first, "sandbox.creating");
   EXPECT_EQ(follower->events[2].first, "sandbox.running");
-  EXPECT_EQ(follower->events[3].first, "sandbox.stopped");
+  EXPECT_EQ(follower->events[3].first, "sandbox.destroyed");
   const oci::Json page = Call("GET", "/v1/events")->json();
-  EXPECT_EQ(Join(Kinds(page), " "), "sandbox.creating sandbox.running sandbox.stopped");
+  EXPECT_EQ(Join(Kinds(page), " "), "sandbox.creating sandbox.running sandbox.destroyed");
   EXPECT_EQ(page["events"][2]["name"], "box");
   EXPECT_EQ(page["events"][2]["sandbox"], id);
   EXPECT_EQ(page["events"][2]["detail"], oci::Json({{"cause", "deleted"}}));
@@ -119,7 +119,7 @@ TEST_F(EventRequestTest, ALifeIsToldInOrder) {
   EXPECT_EQ(page["events"][2]["cursor"], page["next_cursor"]);
   EXPECT_EQ(Call("GET", "/v1/events?label=team=a")->json()["events"].size(), 3u);
   EXPECT_EQ(Call("GET", "/v1/events?label=team=b")->json()["events"].size(), 0u);
-  EXPECT_EQ(Call("GET", "/v1/events?kind=sandbox.stopped")->json()["events"].size(), 1u);
+  EXPECT_EQ(Call("GET", "/v1/events?kind=sandbox.destroyed")->json()["events"].size(), 1u);
 }
 
 TEST_F(EventRequestTest, OneThatCannotBeMadeIsToldWithTheReason) {

@@ -37,6 +37,7 @@ class FakeRuntime final : public runtime::Runtime {
   std::vector<FakeSandbox*> begun;  // dangling once removed
   std::vector<runtime::CreateRequest> requests;
   std::map<std::string, std::string> saved;
+  std::map<std::string, std::chrono::system_clock::time_point> noted;
   std::vector<std::string> removed_ids;
   std::vector<runtime::Recovered> to_recover;
 
@@ -60,6 +61,11 @@ class FakeRuntime final : public runtime::Runtime {
   Status SaveState(const runtime::Sandbox& sandbox, const std::string& text) override {
     if (save_error) return *save_error;
     saved[sandbox.id()] = text;
+    return OkStatus();
+  }
+  Status NoteActivity(const runtime::Sandbox& sandbox,
+                      std::chrono::system_clock::time_point when) override {
+    noted[sandbox.id()] = when;
     return OkStatus();
   }
   Status Remove(runtime::Sandbox& sandbox) override {

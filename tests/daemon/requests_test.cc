@@ -50,7 +50,7 @@ TEST(SandboxFields, DefaultsAreTheOperators) {
   const Result<SandboxFields> fields = Parse(R"({"image":"x"})", config);
   ASSERT_TRUE(fields.has_value());
   EXPECT_EQ(fields->memory_bytes, 77u << 20);
-  EXPECT_EQ(fields->idle_seconds, 5u);
+  EXPECT_EQ(fields->timeouts.idle_seconds, 5u);
   EXPECT_TRUE(fields->readonly_root);
   EXPECT_TRUE(fields->no_new_privileges);
 }
@@ -136,7 +136,7 @@ TEST(SandboxFields, CeilingsOfTheOperatorHold) {
   const Result<SandboxFields> never =
       Parse(R"({"image":"x","timeouts":{"lifetime_seconds":0}})", config);
   ASSERT_TRUE(never.has_value());
-  EXPECT_EQ(never->lifetime_seconds, 90000u);  // as long as the operator allows
+  EXPECT_EQ(never->timeouts.lifetime_seconds, 90000u);  // as long as the operator allows
 }
 
 TEST(BuildSpec, RequestBeatsImageBeatsDefault) {
@@ -374,7 +374,7 @@ TEST(SandboxRecord, ReadsBackWhatItSaved) {
   const Result<SandboxFacts> loaded = LoadFacts(facts.id, SaveFacts(facts), Config());
   ASSERT_TRUE(loaded.has_value()) << loaded.error().what;
   EXPECT_EQ(SaveFacts(*loaded), SaveFacts(facts));
-  EXPECT_EQ(SandboxJson(*loaded, {}, "v2"), SandboxJson(facts, {}, "v2"));
+  EXPECT_EQ(SandboxJson(*loaded, {}, "v2", nullptr), SandboxJson(facts, {}, "v2", nullptr));
   EXPECT_TRUE(loaded->fields.seccomp.has_value());
 }
 

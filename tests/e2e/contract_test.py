@@ -49,9 +49,14 @@ class Contract(DaemonCase):
     def test_every_route(self):
         sandbox = self.call("POST", "/v1/sandboxes", {"image": "busybox", "name": "one", "labels": {"a": "b"}, "relax": {"proc": "full"}})
         path = f"/v1/sandboxes/{sandbox['id']}"
-        self.call("GET", "/v1/sandboxes?state=running&label=a=b")
+        self.call("GET", "/v1/sandboxes?state=running&label=a=b&label=!z")
         self.call("GET", path)
+        self.call("GET", path + "?wait=running&timeout_seconds=5")
         self.call("POST", path + "/heartbeat")
+        self.call("PATCH", path, {"timeouts": {"idle_seconds": 0, "on_expiry": "pause"}})
+        self.call("PATCH", path, {"labels": {"c": "d", "a": None}})
+        self.call("POST", path + "/pause", {"reclaim": True})
+        self.call("POST", path + "/resume")
         for body in ({"command": "echo out; echo err >&2"}, {"command": ["sleep", "1000"], "timeout_seconds": 0.1}, {"command": r"printf '\377'"}):
             self.call("POST", path + "/exec", body)
         self.call("POST", path + "/exec", {"command": ["nothing"]})
@@ -68,7 +73,7 @@ class Contract(DaemonCase):
         self.assertIn("event: exec.finished", self.call("GET", "/v1/events?follow=false", headers={"Accept": "text/event-stream"}))
         self.call("GET", "/v1/metrics")
         self.call("DELETE", path)
-        self.assertEqual(self.call("GET", path)["state"], "stopped")
+        self.assertEqual(self.call("GET", path)["state"], "destroyed")
         self.call("GET", "/v1/sandboxes/nothing")
         self.call("GET", "/v1/images")
         self.call("GET", "/v1/catalog")

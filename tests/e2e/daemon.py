@@ -16,6 +16,7 @@ from client import ApiError, Client
 HERE = pathlib.Path(__file__).resolve().parent
 HUTCHD = os.environ.get("HUTCHD", "hutchd")
 MAKE_IMAGE = HERE.parent / "support" / "make_busybox_image.sh"
+ENDS = ("destroyed", "expired", "failed")  # states of a sandbox
 PATIENCE = 60  # seconds; a virtual machine may be ten times slower than this one
 
 
@@ -118,7 +119,7 @@ class Daemon:
 
     @staticmethod
     def remove(client, sandbox):
-        if sandbox["state"] == "stopped":
+        if sandbox["state"] in ENDS:
             return
         try:
             client.delete(sandbox["id"])

@@ -30,7 +30,7 @@ class Lifecycle(DaemonCase):
         self.assertFalse([g for g in self.daemon.groups() if made["id"] in g])
         self.assertFalse((self.daemon.dir / "run" / "sandboxes" / made["id"]).exists())
         self.assertFalse(host_processes("sleep", "770077") + host_processes("sleep", "770078"))
-        self.assertEqual(self.client.get(made["id"])["stop_cause"], "deleted")
+        self.assertEqual(self.client.get(made["id"])["cause"], "deleted")
         self.refused("not_found", "DELETE", f"/v1/sandboxes/{made['id']}")
         self.assertIn("deleted", self.refused("bad_state", "POST", f"/v1/sandboxes/{made['id']}/exec", {"command": "true"})["message"])
         self.assertNotEqual(self.client.create(name="again")["id"], made["id"])
@@ -54,21 +54,21 @@ class Lifecycle(DaemonCase):
 
         def idle_ended():
             self.client.call("POST", f"/v1/sandboxes/{kept}/heartbeat")
-            return self.client.get(idle)["state"] == "stopped"
+            return self.client.get(idle)["state"] == "expired"
 
         wait_until(idle_ended, "the idle one ends")
-        self.assertEqual(self.client.get(idle)["stop_cause"], "idle_timeout")
+        self.assertEqual(self.client.get(idle)["cause"], "idle_timeout")
         self.assertEqual(self.client.get(kept)["state"], "running")
         self.assertEqual(client.connection.getresponse().status, 200)  # a running command counts
         client.close()
-        wait_until(lambda: self.client.get(kept)["state"] == "stopped", "the other one ends as well")
+        wait_until(lambda: self.client.get(kept)["state"] == "expired", "the other one ends as well")
 
     def test_a_lifetime_ends_all(self):
         made = self.client.create(timeouts={"lifetime_seconds": 1})
         self.assertIsNotNone(made["expires_at"])
         result = self.client.exec(made["id"], "sleep 770077")
         self.assertEqual(result["cause"], "sandbox_ended")
-        wait_until(lambda: self.client.get(made["id"]).get("stop_cause") == "lifetime", "it ends")
+        wait_until(lambda: self.client.get(made["id"])["cause"] == "lifetime", "it ends")
 
     def test_never_means_never(self):
         made = self.client.create(timeouts={"lifetime_seconds": 0, "idle_seconds": 0})
@@ -77,8 +77,8 @@ class Lifecycle(DaemonCase):
     def test_an_agent_that_dies_is_noticed(self):
         made = self.client.create()
         os.kill(made["pid"], signal.SIGKILL)
-        wait_until(lambda: self.client.get(made["id"])["state"] == "stopped", "it is noticed")
-        self.assertEqual(self.client.get(made["id"])["stop_cause"], "agent_died")
+        wait_until(lambda: self.client.get(made["id"])["state"] == "failed", "it is noticed")
+        self.assertEqual(self.client.get(made["id"])["cause"], "agent_died")
         wait_until(lambda: not [g for g in self.daemon.groups() if made["id"] in g], "it is removed")
 
     def test_users_of_the_image(self):

@@ -4,7 +4,7 @@ import threading
 import time
 import unittest
 
-from daemon import DaemonCase, wait_until
+from daemon import ENDS, DaemonCase, wait_until
 
 ROUNDS = int(os.environ.get("HUTCH_LEAK_ROUNDS", "50"))
 CLIENTS = 8
@@ -32,7 +32,7 @@ class Load(DaemonCase):
         for thread in threads:
             thread.join()
         self.assertEqual(failures, [])
-        self.assertFalse([s for s in self.client.call("GET", "/v1/sandboxes")["sandboxes"] if s["state"] != "stopped"])
+        self.assertFalse([s for s in self.client.call("GET", "/v1/sandboxes")["sandboxes"] if s["state"] not in ENDS])
 
     def settled_fds(self):
         """Descriptors once the pool is full again."""
@@ -58,7 +58,7 @@ class Load(DaemonCase):
         grown = self.daemon.rss_kib() - rss
         print(f"\n{ROUNDS} rounds in {took:.1f} s; resident memory {rss} KiB, grown by {grown} KiB")
         wait_until(lambda: self.settled_fds() <= fds + 2, f"no more than {fds} descriptors")
-        self.assertLess(grown, 2048 + ROUNDS * 8)  # stopped sandboxes stay listed for a minute
+        self.assertLess(grown, 2048 + ROUNDS * 8)  # ended sandboxes stay listed for a while
         wait_until(lambda: len({g.rsplit("/", 1)[1] for g in self.daemon.groups()}) <= self.client.call("GET", "/v1/info")["pools"]["blanks_wanted"],
                    "only blanks have cgroups")
 

@@ -262,7 +262,7 @@ class Forwards(PortsCase):
             time.sleep(5)
             self.assertEqual(self.client.get(sandbox["id"])["state"], "running")
         server.kill()
-        wait_until(lambda: self.client.get(sandbox["id"])["state"] == "stopped", "it ends when nobody uses it")
+        wait_until(lambda: self.client.get(sandbox["id"])["state"] == "expired", "it ends when nobody uses it")
 
 
 class Restart(PortsCase):

@@ -72,7 +72,7 @@ class Restart(unittest.TestCase):
     def test_an_orderly_stop_finishes_removals_that_have_begun(self):
         for _ in range(5):
             made = self.client.create(timeouts={"lifetime_seconds": 1})
-            wait_until(lambda: self.client.get(made["id"])["state"] == "stopped", "its lifetime ends")
+            wait_until(lambda: self.client.get(made["id"])["state"] == "expired", "its lifetime ends")
             self.assertEqual(self.daemon.stop(), 0)
             self.assertFalse([g for g in self.daemon.groups() if made["id"] in g])
             self.assertFalse((self.daemon.dir / "run" / "sandboxes" / made["id"]).exists())
@@ -142,7 +142,7 @@ class Restart(unittest.TestCase):
         made = self.client.create(timeouts={"lifetime_seconds": 3})
         self.daemon.kill()
         self.restart()
-        wait_until(lambda: self.client.get(made["id"])["state"] == "stopped", "its lifetime ends")
+        wait_until(lambda: self.client.get(made["id"])["state"] == "expired", "its lifetime ends")
 
 
 class CommandLine(unittest.TestCase):

@@ -8,7 +8,7 @@ import unittest
 
 from cli import CliCase
 from client import ApiError
-from daemon import wait_until
+from daemon import ENDS, wait_until
 
 DEMO = """// comments and trailing commas are fine
 {
@@ -61,7 +61,7 @@ class TemplateCase(CliCase):
         return [(entry["detail"]["command"], entry["outcome"]) for entry in entries]
 
     def nothing_lives(self):
-        return [s for s in self.client.call("GET", "/v1/sandboxes")["sandboxes"] if s["state"] != "stopped"] == []
+        return [s for s in self.client.call("GET", "/v1/sandboxes")["sandboxes"] if s["state"] not in ENDS] == []
 
 
 class Templates(TemplateCase):
@@ -211,7 +211,7 @@ class Restarts(TemplateCase):
         asking.join()
         self.daemon.start()
         self.client.close()
-        wait_until(lambda: [s["id"] for s in self.client.call("GET", "/v1/sandboxes")["sandboxes"]] == [told["id"]], "only the one that was told of is left")
+        wait_until(lambda: [s["id"] for s in self.client.call("GET", "/v1/sandboxes")["sandboxes"] if s["ended_at"] is None] == [told["id"]], "only the one that was told of is left")
         again = self.client.get("told")
         self.assertEqual((again["template"], again["lifecycle"]["state"]), ("box", "interrupted"))
         self.assertEqual(self.client.output("told", "echo alive"), "alive\n")

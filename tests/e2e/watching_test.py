@@ -17,7 +17,7 @@ from client import ApiError
 from daemon import Daemon, wait_until
 from prometheus import Metrics
 
-LIFE = ["sandbox.creating", "sandbox.running", "sandbox.stopped"]
+LIFE = ["sandbox.creating", "sandbox.running", "sandbox.destroyed"]
 
 
 class Follower:
@@ -72,16 +72,16 @@ class Events(CliCase):
         process = self.client.call("POST", f"/v1/sandboxes/{box}/processes", {"command": ["/bin/true"]})["id"]
         follower.await_kind("process.exited")
         self.client.delete(box)
-        follower.await_kind("sandbox.stopped")
+        follower.await_kind("sandbox.destroyed")
         told = [event for event in follower.events if event.get("sandbox") == box]
         self.assertEqual([event["event"] for event in told],
-                         ["sandbox.creating", "sandbox.running", "exec.finished", "process.started", "process.exited", "sandbox.stopped"])
+                         ["sandbox.creating", "sandbox.running", "exec.finished", "process.started", "process.exited", "sandbox.destroyed"])
         self.assertEqual({event["name"] for event in told}, {"box"})
-        finished, started, exited, stopped = told[2:]
+        finished, started, exited, ended = told[2:]
         self.assertEqual((finished["detail"]["exit_code"], finished["detail"]["cause"]), (3, "exited"))
         self.assertEqual(started["detail"], {"process_id": process, "command": "/bin/true"})
         self.assertEqual((exited["detail"]["process_id"], exited["detail"]["exit_code"]), (process, 0))
-        self.assertEqual(stopped["detail"], {"cause": "deleted"})
+        self.assertEqual(ended["detail"], {"cause": "deleted"})
         numbers = [int(event["cursor"].split("-")[1]) for event in told]
         self.assertEqual(numbers, sorted(set(numbers)))
 
@@ -90,7 +90,7 @@ class Events(CliCase):
         self.client.delete(one)
         self.client.delete(two)
         since = self.page()["events"][0]["at"]
-        for query, wanted in ((f"?sandbox={one}", [one] * 3), (f"?sandbox={one}&sandbox={two}&kind=sandbox.stopped", [one, two]),
+        for query, wanted in ((f"?sandbox={one}", [one] * 3), (f"?sandbox={one}&sandbox={two}&kind=sandbox.destroyed", [one, two]),
                               (f"?label=team=a&label=x=y&sandbox={one}", [one] * 3), (f"?label=team=a&label=x=z&sandbox={one}", []),
                               (f"?kind=sandbox.running&kind=sandbox.creating&sandbox={two}", [two] * 2), (f"?since={since}&sandbox={two}", [two] * 3)):
             self.assertEqual([event["sandbox"] for event in self.page(query)["events"]], wanted, query)
@@ -140,9 +140,9 @@ class Events(CliCase):
         for kind in ("following", "lost", "sandbox.creating", "sandbox.running"):
             self.assertEqual(json.loads(process.stdout.readline())["event"], kind)
         self.client.delete(box)
-        self.assertEqual(json.loads(process.stdout.readline())["event"], "sandbox.stopped")
-        text = self.text("events", "--no-follow", "--sandbox", box, "--kind", "sandbox.stopped")
-        self.assertRegex(text, rf'^\S+Z  sandbox\.stopped   {box} \(shown\)  {{"cause":"deleted"}}\n$')
+        self.assertEqual(json.loads(process.stdout.readline())["event"], "sandbox.destroyed")
+        text = self.text("events", "--no-follow", "--sandbox", box, "--kind", "sandbox.destroyed")
+        self.assertRegex(text, rf'^\S+Z  sandbox\.destroyed  {box} \(shown\)  {{"cause":"deleted"}}\n$')
         self.assertEqual(self.hutch("events", "--kind", "nothing").returncode, 1)
 
     def test_slow_readers_cost_no_memory_and_lose_nothing_that_is_kept(self):
@@ -191,7 +191,7 @@ class Restarts(unittest.TestCase):
         lives, ends = client.create(name="lives")["id"], client.create()["id"]
         follower = Follower(daemon)
         client.delete(ends)
-        cursor = follower.await_kind("sandbox.stopped")["cursor"]
+        cursor = follower.await_kind("sandbox.destroyed")["cursor"]
         client.close()
         daemon.kill()
         wait_until(lambda: follower.ended, "the stream ends with the daemon")
@@ -205,8 +205,8 @@ class Restarts(unittest.TestCase):
         self.assertTrue(page["events"][1]["detail"]["taken_up"])
         follower = Follower(daemon, f"&cursor={cursor}")
         client.delete(lives)
-        follower.await_kind("sandbox.stopped")
-        self.assertEqual(follower.kinds(), ["following", "lost", "daemon.started", "sandbox.running", "sandbox.stopped"])
+        follower.await_kind("sandbox.destroyed")
+        self.assertEqual(follower.kinds(), ["following", "lost", "daemon.started", "sandbox.running", "sandbox.destroyed"])
         follower.close()
 
     def test_a_daemon_that_stops_ends_the_streams_at_once(self):
@@ -261,7 +261,7 @@ class Numbers(CliCase):
         self.assertEqual(by("hutch_exec_seconds_count"), 4)
         self.assertEqual(by("hutch_processes_started_total"), 1)
         self.assertEqual(by("hutch_processes_ended_total", cause="exited"), 1)
-        for kind, count in (("sandbox.creating", 2), ("sandbox.running", 2), ("sandbox.stopped", 2), ("exec.finished", 5),
+        for kind, count in (("sandbox.creating", 2), ("sandbox.running", 2), ("sandbox.destroyed", 2), ("exec.finished", 5),
                             ("process.started", 1), ("process.exited", 1)):
             self.assertEqual(by("hutch_events_total", kind=kind), count, kind)
         for method, route, status, count in (("POST", "", 201, 2), ("DELETE", "/{id}", 204, 2), ("POST", "/{id}/exec", 200, 4),

@@ -134,7 +134,7 @@ TEST(ExecBody, RunsOwnSandboxHasTheEnvironmentAlready) {
 TEST(ListQuery, IsEncoded) {
   Options options;
   EXPECT_EQ(PlanListQuery(options), "");
-  options.labels = {"a=b c", "x=&"};
+  options.selectors = {"a=b c", "x=&"};
   options.state = "running";
   EXPECT_EQ(PlanListQuery(options), "?label=a%3db%20c&label=x%3d%26&state=running");
 }

@@ -84,7 +84,7 @@ Finding CheckDaemon(Client& client) {
   client.set_silence_limit_ms(kSilenceLimitMs);
   const auto health = client.Get("/v1/health");
   client.set_silence_limit_ms(-1);
-  if (health) return Fine("answers on " + client.socket_path());
+  if (health) return Fine("answers on " + client.endpoint().name);
   return Failure(health.error().what, health.error().hint.empty()
                                           ? "journalctl -u hutchd says what it is doing"
                                           : health.error().hint);

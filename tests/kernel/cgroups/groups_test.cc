@@ -100,6 +100,57 @@ TEST_F(GroupsTest, FreezeStopsAndThawGoesOn) {
   EXPECT_EQ(Wait(agent), 128 + SIGKILL);
 }
 
+TEST_F(GroupsTest, AnAgentGoesOnWhileItsSandboxIsFrozen) {
+  SandboxGroup sandbox = MakeSandbox("sb-awake");
+  ProcessGroup group = Must(sandbox.CreateProcess("p1"));
+  const pid_t agent = StartAgent(sandbox, {group.fd()}, SleepForEver);
+  ASSERT_TRUE(Eventually([&] { return Populated(group); }));
+  const UniqueFd events = Must(sandbox.OpenFreezeEvents());
+  ASSERT_TRUE(sandbox.Freeze());
+  ASSERT_TRUE(Eventually([&] { return Must(sandbox.Frozen()); }));
+  // It reaps what is killed while frozen, and ends by itself.
+  ASSERT_TRUE(group.Kill());
+  EXPECT_EQ(Wait(agent), 128 + SIGKILL) << "the code of its process";
+}
+
+TEST_F(GroupsTest, WhatIsBornInAFrozenSandboxIsFrozen) {
+  SandboxGroup sandbox = MakeSandbox("sb-born");
+  ProcessGroup group = Must(sandbox.CreateProcess("p1"));
+  ASSERT_TRUE(sandbox.Freeze());
+  EXPECT_TRUE(Eventually([&] { return Must(sandbox.Frozen()); })) << "empty ones, too";
+  const pid_t agent = StartAgent(sandbox, {group.fd()}, [] { return 0; });
+  ASSERT_TRUE(Eventually([&] { return Populated(group); }));
+  ::usleep(50000);
+  EXPECT_TRUE(Must(sandbox.Frozen()));
+  EXPECT_TRUE(Populated(group)) << "it would have ended";
+  ASSERT_TRUE(sandbox.Thaw());
+  EXPECT_EQ(Wait(agent), 0);
+}
+
+TEST_F(GroupsTest, ReclaimingGivesPageCacheBack) {
+  SandboxGroup sandbox = MakeSandbox("sb-reclaim");
+  const auto reclaimer = sandbox.OpenReclaimer();
+  if (!reclaimer) {
+    EXPECT_EQ(reclaimer.error().code, Code::kUnsupported);
+    GTEST_SKIP() << "this kernel reclaims nothing on request";
+  }
+  ASSERT_TRUE(sandbox.ApplyLimits(Limits{.memory_bytes = 256u << 20}));
+  ProcessGroup group = Must(sandbox.CreateProcess("p1"));
+  char path[] = "/var/tmp/hutch-reclaim-XXXXXX";
+  const UniqueFd file(::mkostemp(path, O_CLOEXEC));
+  ASSERT_TRUE(file.valid());
+  ::unlink(path);
+  constexpr size_t kBytes = 32u << 20;
+  const int written = Run(sandbox, group, [&] {
+    const std::string block(1u << 20, 'x');
+    for (size_t done = 0; done < kBytes; done += block.size())
+      if (!WriteAll(file.get(), block)) return 1;
+    return ::fsync(file.get()) == 0 ? 0 : 2;
+  });
+  ASSERT_EQ(written, 0);
+  EXPECT_GT(Must(reclaimer->Run()), kBytes / 2);
+}
+
 TEST_F(GroupsTest, EventsTellTheEndOfAGroup) {
   SandboxGroup sandbox = MakeSandbox("sb-events");
   ProcessGroup group = Must(sandbox.CreateProcess("p1"));
