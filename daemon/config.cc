@@ -6,8 +6,8 @@
 #include <variant>
 
 #include "base/file.h"
-#include "daemon/owners.h"
 #include "base/text.h"
+#include "daemon/owners.h"
 #include "daemon/tcp_listener.h"
 #include "network/rule_text.h"
 #include "oci/json.h"

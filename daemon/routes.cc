@@ -14,8 +14,10 @@ namespace {
 constexpr Route kRoutes[] = {
     // method  path                   body         query          handler          role over TCP
     {"POST", "/v1/sandboxes", Body::kJson, "", HandleCreateSandbox, Role::kUse},
-    {"GET", "/v1/sandboxes", Body::kNone, "state,label,session_key", HandleListSandboxes, Role::kRead},
-    {"GET", "/v1/sandboxes/{id}", Body::kNone, "wait,timeout_seconds", HandleGetSandbox, Role::kRead},
+    {"GET", "/v1/sandboxes", Body::kNone, "state,label,session_key", HandleListSandboxes,
+     Role::kRead},
+    {"GET", "/v1/sandboxes/{id}", Body::kNone, "wait,timeout_seconds", HandleGetSandbox,
+     Role::kRead},
     {"PATCH", "/v1/sandboxes/{id}", Body::kJson, "", HandleChangeSandbox, Role::kUse},
     {"DELETE", "/v1/sandboxes/{id}", Body::kNone, "", HandleDeleteSandbox, Role::kUse},
     {"GET", "/v1/sandboxes/{id}/network", Body::kNone, "", HandleSandboxNetwork, Role::kRead},

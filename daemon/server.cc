@@ -11,8 +11,8 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "daemon/access.h"
 #include "base/text.h"
+#include "daemon/access.h"
 #include "daemon/audit.h"
 #include "daemon/files.h"
 #include "daemon/forwards.h"

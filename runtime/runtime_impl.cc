@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kIdCharacters = 16;
 constexpr size_t kMaxInitBytes = 32u << 20;
-constexpr int kTakeDownAttempts = 200;  // of 5 ms each
+constexpr int kTakeDownAttempts = 2000;  // of 5 ms each: a busy host is slow to kill
 constexpr auto kTakeDownPause = std::chrono::milliseconds(5);
 constexpr int kSelfTestMs = 10000;
 

@@ -116,7 +116,7 @@ TEST(Config, RangesOfNetworksArePrivateAndLargeEnough) {
 }
 
 std::string Shown(const oci::Json& value) {
-  if (value.empty() && !value.is_number()) return "empty";
+  if (value == "" || (value.is_structured() && value.empty())) return "empty";
   return value.is_string() ? "`" + value.get<std::string>() + "`"
          : value.is_number_float() && value == value.get<uint64_t>()
              ? std::to_string(value.get<uint64_t>())

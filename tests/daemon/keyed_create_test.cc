@@ -267,8 +267,7 @@ TEST_F(KeyedCreateTest, LabelsAreChangedAndSelectedBy) {
   const auto listed = [&](const std::string& query) {
     std::string ids;
     const oci::Json list = Call("GET", "/v1/sandboxes?" + query)->json();
-    for (const auto& sandbox : list["sandboxes"])
-      ids += sandbox["id"].get<std::string>() + " ";
+    for (const auto& sandbox : list["sandboxes"]) ids += sandbox["id"].get<std::string>() + " ";
     return ids;
   };
   EXPECT_EQ(listed("label=team"), one + " ");

@@ -84,7 +84,7 @@ TEST(Arguments, MistakesAreToldWithTheRightExitCode) {
       {{}, kExitUsage, "Usage"},
       {{"nonsense"}, kExitUsage, "nonsense"},
       {{"ls", "--bad"}, kExitUsage, "--bad"},
-      {{"rm"}, kExitUsage, "ID"},
+      {{"inspect"}, kExitUsage, "ID"},
       {{"inspect", "a", "--", "b"}, kExitUsage, "takes no command"},
       {{"exec", "box"}, kExitOwnError, "needs a command"},
       {{"run"}, kExitOwnError, "either an IMAGE or --template"},
@@ -92,7 +92,7 @@ TEST(Arguments, MistakesAreToldWithTheRightExitCode) {
       {{"create", "python", "--template", "t"}, kExitUsage, "either an IMAGE or --template"},
       {{"exec", "box", "ls", "-la"}, kExitOwnError, "put -- before"},
       {{"shell", "box", "--", "ls"}, kExitOwnError, "takes no command"},
-      {{"wait", "box"}, kExitOwnError, "PROCESS"},
+      {{"wait"}, kExitOwnError, "ID"},
       {{"cp", "a"}, kExitUsage, "DESTINATION"},
       {{"run", "--memory"}, kExitOwnError, "--memory"},
   };
