@@ -1,8 +1,10 @@
 // Groups as such: made, entered, killed, frozen, found again and removed.
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -127,6 +129,18 @@ TEST_F(GroupsTest, WhatIsBornInAFrozenSandboxIsFrozen) {
   EXPECT_EQ(Wait(agent), 0);
 }
 
+// A file without a name whose pages can be given back: what is on a tmpfs cannot.
+UniqueFd FileOnADisk() {
+  for (const char* directory : {"/tmp", "/var/tmp"}) {
+    struct statfs kind {};
+    if (::statfs(directory, &kind) != 0 || kind.f_type == TMPFS_MAGIC ||
+        kind.f_type == OVERLAYFS_SUPER_MAGIC)
+      continue;
+    return UniqueFd(::open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  }
+  return UniqueFd();
+}
+
 TEST_F(GroupsTest, ReclaimingGivesPageCacheBack) {
   SandboxGroup sandbox = MakeSandbox("sb-reclaim");
   const auto reclaimer = sandbox.OpenReclaimer();
@@ -136,10 +150,8 @@ TEST_F(GroupsTest, ReclaimingGivesPageCacheBack) {
   }
   ASSERT_TRUE(sandbox.ApplyLimits(Limits{.memory_bytes = 256u << 20}));
   ProcessGroup group = Must(sandbox.CreateProcess("p1"));
-  char path[] = "/var/tmp/hutch-reclaim-XXXXXX";
-  const UniqueFd file(::mkostemp(path, O_CLOEXEC));
-  ASSERT_TRUE(file.valid());
-  ::unlink(path);
+  const UniqueFd file = FileOnADisk();
+  ASSERT_TRUE(file.valid()) << "neither /tmp nor /var/tmp is on a disk";
   constexpr size_t kBytes = 32u << 20;
   const int written = Run(sandbox, group, [&] {
     const std::string block(1u << 20, 'x');
