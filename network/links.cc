@@ -204,6 +204,30 @@ void AwaitActive(NetlinkSocket& route, int index) {
   }
 }
 
+void AwaitOwn(NetlinkSocket& route, const Address& address) {
+  const std::string bytes = WireBytes(address);
+  for (int tries = 0; tries < kActiveTries; ++tries) {
+    NetlinkRequest request;
+    request.Begin(RTM_GETROUTE, NLM_F_ACK);
+    rtmsg header = {};
+    header.rtm_family = AF_INET6;
+    header.rtm_dst_len = static_cast<uint8_t>(bytes.size() * 8);
+    request.Header(header);
+    request.Bytes(RTA_DST, bytes);
+    bool own = false;
+    const Status asked = route.Ask(std::move(request), "look for an address",
+                                   [&own](const nlmsghdr&, std::string_view body) {
+                                     rtmsg found;
+                                     if (body.size() < sizeof found) return;
+                                     std::memcpy(&found, body.data(), sizeof found);
+                                     own = found.rtm_type == RTN_LOCAL;
+                                   });
+    if (own) return;
+    IgnoreError(asked, "no route to it yet");
+    ::usleep(kActivePauseUs);
+  }
+}
+
 Result<UniqueFd> NetnsOf(int target) {
   ASSIGN_OR_RETURN(const NetnsVisit visit, NetnsVisit::Enter(target));
   return Open("/proc/thread-self/ns/net", O_RDONLY);

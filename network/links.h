@@ -57,6 +57,9 @@ Result<int> FindLink(NetlinkSocket& route, const std::string& name);
 // once more; newer kernels do that when they are asked. Waits for it, though not for ever: what is
 // lost then is a packet, which is sent again.
 void AwaitActive(NetlinkSocket& route, int index);
+// An IPv6 address is the namespace's own only when the kernel's queue has come to it: what arrives
+// before is dropped. Waits for it likewise.
+void AwaitOwn(NetlinkSocket& route, const Address& address);
 
 // A descriptor of the namespace itself, for what takes no pidfd.
 Result<UniqueFd> NetnsOf(int target);

@@ -193,7 +193,9 @@ Status Network::FurnishInside(uint32_t number, int netns) {
   }
   ASSIGN_OR_RETURN(const NetnsVisit visit, NetnsVisit::Enter(netns));
   ASSIGN_OR_RETURN(NetlinkSocket inner, NetlinkSocket::Open(NETLINK_ROUTE));
-  return inner.Run(std::move(request), "give a sandbox its addresses");
+  RETURN_IF_ERROR(inner.Run(std::move(request), "give a sandbox its addresses"));
+  if (v6_) AwaitOwn(inner, addresses.v6);
+  return OkStatus();
 }
 
 Status Network::EmptyInside(uint32_t number, int netns) {

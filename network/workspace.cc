@@ -152,6 +152,7 @@ Status FurnishMember(const Seat& seat, const WorkspaceSubnet& subnet, const Memb
   }
   RETURN_IF_ERROR(route.Run(std::move(request), "give a member its addresses"));
   AwaitActive(route, index);
+  if (HasIpv6()) AwaitOwn(route, member.v6);
   return OkStatus();
 }
 
