@@ -299,7 +299,7 @@ class HttpAnswerTest : public HttpStreamsTest {
     return [this, body = std::move(body), length](Request, Responder responder) {
       Result<Pipe> pipe = MakePipe();
       if (writer_.joinable()) writer_.join();
-      writer_ = std::thread([this, &body, fd = std::move(pipe->write)] {
+      writer_ = std::thread([this, body, fd = std::move(pipe->write)] {
         write_failed_ = !WriteAll(fd.get(), body).has_value();
       });
       StreamHead head;

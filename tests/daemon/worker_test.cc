@@ -8,8 +8,8 @@ namespace hutch::daemon {
 namespace {
 
 TEST(WorkerTest, WhatItTakesIsBoundedForEachWorker) {
-  Worker worker(1, 2);
   std::promise<void> begun, may_end;
+  Worker worker(1, 2);  // its thread looks at them to the end
   ASSERT_TRUE(worker
                   .Submit([&] {
                     begun.set_value();
