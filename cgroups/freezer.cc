@@ -31,7 +31,7 @@ Status SandboxGroup::Thaw() const { return WriteFreeze(work_dir_.get(), path_, "
 Result<bool> SandboxGroup::Frozen() const {
   const auto value = ReadKey(work_dir_.get(), "cgroup.events", "frozen");
   if (value) return *value == 1;
-  return Error{.code = Code::kNotFound, .what = path_ + "/work/cgroup.events: no frozen"};
+  return InWork({.code = Code::kNotFound, .what = "cgroup.events: no frozen"}, path_);
 }
 
 Result<UniqueFd> SandboxGroup::OpenFreezeEvents() const {

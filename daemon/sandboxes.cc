@@ -311,8 +311,9 @@ void Sandboxes::OnAgentEvent(SandboxEntry& entry, const runtime::AgentEvent& eve
     case Kind::kExited:
       if (entry.commands == nullptr) return;
       if (event.kind != Kind::kStarted && !entry.ending) {
-        if (entry.commands->awaited() > 0) Touch(entry, Activity::kCall);  // it ends only now
-        Touch(entry, Activity::kProcess);
+        const bool ends_call = entry.commands->awaited() > 0 &&  // it ends only now
+                               entry.facts.fields.timeouts.Counts(Activity::kCall);
+        Touch(entry, ends_call ? Activity::kCall : Activity::kProcess);
       }
       entry.commands->OnAgentEvent(event);
       if (event.kind != Kind::kStarted) SchedulePrepare(entry.facts.id);

@@ -38,18 +38,30 @@ Result<SandboxLine> ReadLine(const Json& sandbox) {
   return line;
 }
 
-// Living ones that --label is about.
-Result<std::vector<std::string>> SelectedIds(Context& context) {
-  ASSIGN_OR_RETURN(const Json reply,
-                   context.client.Get("/v1/sandboxes" + PlanListQuery(context.options)));
+Result<Json> GetList(Context& context) {
+  return context.client.Get("/v1/sandboxes" + PlanListQuery(context.options));
+}
+
+Result<std::vector<SandboxLine>> ReadLines(const Json& reply) {
   oci::ObjectReader reader(reply, "");
   const Json* sandboxes = reader.Member("sandboxes");
   if (sandboxes == nullptr || !sandboxes->is_array())
     return Error{.what = "the daemon's reply has no list of sandboxes"};
-  std::vector<std::string> ids;
+  std::vector<SandboxLine> lines;
   for (const Json& sandbox : *sandboxes) {
     ASSIGN_OR_RETURN(SandboxLine line, ReadLine(sandbox));
-    if (line.ended_at.empty()) ids.push_back(std::move(line.id));
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+// Living ones that --label is about.
+Result<std::vector<std::string>> SelectedIds(Context& context) {
+  ASSIGN_OR_RETURN(const Json reply, GetList(context));
+  ASSIGN_OR_RETURN(const std::vector<SandboxLine> lines, ReadLines(reply));
+  std::vector<std::string> ids;
+  for (const SandboxLine& line : lines) {
+    if (line.ended_at.empty()) ids.push_back(line.id);
   }
   return ids;
 }
@@ -88,16 +100,12 @@ Result<int> RunCreate(Context& context) {
 }
 
 Result<int> RunList(Context& context) {
-  ASSIGN_OR_RETURN(const Json reply,
-                   context.client.Get("/v1/sandboxes" + PlanListQuery(context.options)));
+  ASSIGN_OR_RETURN(const Json reply, GetList(context));
   if (context.options.json) {
     RETURN_IF_ERROR(PrintJsonText(reply));
     return 0;
   }
-  oci::ObjectReader reader(reply, "");
-  const Json* sandboxes = reader.Member("sandboxes");
-  if (sandboxes == nullptr || !sandboxes->is_array())
-    return Error{.what = "the daemon's reply has no list of sandboxes"};
+  ASSIGN_OR_RETURN(const std::vector<SandboxLine> lines, ReadLines(reply));
   Table table({{"ID"},
                {"NAME"},
                {"STATE"},
@@ -108,8 +116,7 @@ Result<int> RunList(Context& context) {
                {"AGE", Align::kRight}});
   const bool with_ended = context.options.show_all || !context.options.state.empty();
   std::string ids;
-  for (const Json& sandbox : *sandboxes) {
-    ASSIGN_OR_RETURN(const SandboxLine line, ReadLine(sandbox));
+  for (const SandboxLine& line : lines) {
     if (!line.ended_at.empty() && !with_ended) continue;
     ids += line.id + "\n";
     table.Add({line.id, line.name.empty() ? "-" : line.name, StateCell(line), line.image, line.user,

@@ -169,6 +169,22 @@ class Daemon:
         shutil.rmtree(self.dir)
 
 
+class OwnDaemonCase(unittest.TestCase):
+    """A daemon with the busybox image for each test, which may end it and start it again."""
+
+    def setUp(self):
+        self.daemon = Daemon().start()
+        self.addCleanup(self.daemon.close)
+        self.daemon.import_busybox()
+        self.client = self.daemon.client()
+        self.addCleanup(lambda: self.client.close())
+
+    def restart(self):
+        self.client.close()
+        self.daemon.start()
+        self.client = self.daemon.client()
+
+
 class DaemonCase(unittest.TestCase):
     """One daemon with the busybox image for all tests of a class; each test finds no sandbox and must leave none it did not mean to."""
 

@@ -9,7 +9,7 @@ import unittest
 
 from cli import CliCase
 from client import ApiError
-from daemon import Daemon, cgroup_roots, host_processes, wait_until
+from daemon import OwnDaemonCase, cgroup_roots, host_processes, wait_until
 
 
 def moves(sandbox):
@@ -297,19 +297,10 @@ class Pause(LifeCase):
         self.assertEqual(self.text("exec", box, "--", "echo", "on"), "on\n")
 
 
-class Restart(unittest.TestCase):
-    def setUp(self):
-        self.daemon = Daemon().start()
-        self.addCleanup(self.daemon.close)
-        self.daemon.import_busybox()
-        self.client = self.daemon.client()
-        self.addCleanup(lambda: self.client.close())
-
+class Restart(OwnDaemonCase):
     def restart(self):
         self.daemon.kill()
-        self.client.close()
-        self.daemon.start()
-        self.client = self.daemon.client()
+        super().restart()
 
     def test_what_was_told_is_still_so(self):
         paused = self.client.create(name="paused")["id"]

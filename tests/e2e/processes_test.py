@@ -7,7 +7,7 @@ import threading
 import time
 import unittest
 
-from daemon import Daemon, DaemonCase, host_processes, wait_until
+from daemon import DaemonCase, OwnDaemonCase, host_processes, wait_until
 from websocket import BINARY, CLOSE, TEXT, WebSocket
 
 
@@ -252,19 +252,7 @@ class Processes(DaemonCase, Calls):
         wait_until(lambda: not (self.daemon.dir / "state" / "processes" / box).exists(), "its logs are gone")
 
 
-class Crashes(unittest.TestCase, Calls):
-    def setUp(self):
-        self.daemon = Daemon().start()
-        self.addCleanup(self.daemon.close)
-        self.daemon.import_busybox()
-        self.client = self.daemon.client()
-        self.addCleanup(lambda: self.client.close())
-
-    def restart(self):
-        self.client.close()
-        self.daemon.start()
-        self.client = self.daemon.client()
-
+class Crashes(OwnDaemonCase, Calls):
     # Twenty write numbered lines on both streams while hutchd is killed at random: each line once, each exit code.
     def test_a_killed_daemon_loses_neither_a_line_nor_an_exit_code(self):
         box = self.client.create()["id"]

@@ -8,21 +8,14 @@ import threading
 import unittest
 
 from client import ApiError
-from daemon import HUTCHD, Daemon, host_processes, wait_until
+from daemon import HUTCHD, OwnDaemonCase, host_processes, wait_until
 
 
 def number(offset):
     return str(200000 + os.getpid() * 20 + offset)
 
 
-class Restart(unittest.TestCase):
-    def setUp(self):
-        self.daemon = Daemon().start()
-        self.addCleanup(self.daemon.close)
-        self.daemon.import_busybox()
-        self.client = self.daemon.client()
-        self.addCleanup(lambda: self.client.close())
-
+class Restart(OwnDaemonCase):
     def begin_exec(self, sandbox, command):
         """Sends an exec and does not wait for its answer."""
         body = json.dumps({"command": command}).encode()
@@ -31,11 +24,6 @@ class Restart(unittest.TestCase):
         connection.connect(self.daemon.socket)
         connection.sendall(b"POST /v1/sandboxes/%s/exec HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s" % (sandbox.encode(), len(body), body))
         return connection
-
-    def restart(self):
-        self.client.close()
-        self.daemon.start()
-        self.client = self.daemon.client()
 
     def check_taken_up(self, before):
         after = self.client.get("kept")
