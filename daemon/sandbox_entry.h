@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -62,6 +63,8 @@ struct SandboxEntry {
   Watch agent_watch, init_watch;
   Timer ready_timer, expiry_timer, removal_timer;
 };
+
+using LivingSandboxes = std::map<std::string, std::unique_ptr<SandboxEntry>>;  // by id
 
 // kBadState, saying in what state it is, and why.
 Error NotUsable(const SandboxEntry& entry);

@@ -1,26 +1,26 @@
-// Numbers that programs inside read, kept in agreement with limits and use.
+#include "daemon/sandbox_numbers.h"
+
 #include "base/log.h"
 #include "daemon/limits.h"
-#include "daemon/sandboxes.h"
 
 namespace hutch::daemon {
 
-void Sandboxes::OpenNumbers(SandboxEntry& entry) {
+void SandboxNumbers::Open(SandboxEntry& entry) {
   const SandboxFields& fields = entry.facts.fields;
   entry.live_proc = std::make_unique<LiveProc>(
-      entry.sandbox->proc_files_fd(), LiveProcLimits{.cpus = cpu_turns_.Shown(fields.cpus),
+      entry.sandbox->proc_files_fd(), LiveProcLimits{.cpus = cpus_.Shown(fields.cpus),
                                                      .memory_bytes = fields.memory_bytes,
                                                      .created_at = entry.facts.created_at});
 }
 
-void Sandboxes::WriteFirstNumbers(SandboxEntry& entry) {
-  const Status written = entry.live_proc->WriteFirst(host_processors_, Loop::Now());
+void SandboxNumbers::WriteFirst(SandboxEntry& entry) {
+  const Status written = entry.live_proc->WriteFirst(processors_, Loop::Now());
   if (!written.has_value())
     Log(LogLevel::kWarning, "cannot write the numbers in a sandbox's /proc",
         {{"sandbox", entry.facts.id}, {"error", written.error().ToString()}});
 }
 
-void Sandboxes::RefreshNumbers(SandboxEntry& entry) {
+void SandboxNumbers::Refresh(SandboxEntry& entry) {
   if (!entry.live_proc || !entry.live_proc->active()) return;
   const Status written = entry.live_proc->Refresh(entry.sandbox->group().ReadUsage(), Loop::Now());
   // The next refresh comes soon, and what stands there is only older than it might be.
@@ -29,24 +29,24 @@ void Sandboxes::RefreshNumbers(SandboxEntry& entry) {
         {{"sandbox", entry.facts.id}, {"error", written.error().ToString()}});
 }
 
-void Sandboxes::RefreshBeforeCommand(SandboxEntry& entry) {
+void SandboxNumbers::RefreshBeforeCommand(SandboxEntry& entry) {
   if (entry.live_proc && Loop::Now() - entry.live_proc->refreshed_at() >= kHonestFresh)
-    RefreshNumbers(entry);
-  ScheduleNumbers();
+    Refresh(entry);
+  Schedule();
 }
 
 // One timer for all; it rests while nothing runs anywhere.
-void Sandboxes::ScheduleNumbers() {
-  if (numbers_timer_.running()) return;
-  numbers_timer_.Start(parts_.loop, kHonestRefresh, [this] {
+void SandboxNumbers::Schedule() {
+  if (timer_.running()) return;
+  timer_.Start(loop_, kHonestRefresh, [this] {
     bool any = false;
     for (const auto& [id, entry] : living_) {
       if (entry->ending || entry->moments.state == SandboxState::kPaused) continue;
       if (!entry->commands || entry->commands->count() == 0) continue;
-      RefreshNumbers(*entry);
+      Refresh(*entry);
       any = true;
     }
-    if (any) ScheduleNumbers();
+    if (any) Schedule();
   });
 }
 

@@ -91,8 +91,8 @@ Status Sandboxes::Resume(SandboxEntry& entry, MoveCause cause) {
   BeginIdle(entry, used_up ? now : now - idle);
   Touch(entry, Activity::kCall);
   entry.commands->Continue(entry.facts.paused_ms);
-  RefreshNumbers(entry);
-  ScheduleNumbers();
+  numbers_.Refresh(entry);
+  numbers_.Schedule();
   SetLifetime(entry);
   if (parts_.watching != nullptr) parts_.watching->SandboxResumed(entry);
   CheckDeadlines(entry);

@@ -250,12 +250,12 @@ void Sandboxes::TakeUp(runtime::Recovered recovered) {
   if (placed.moments.state == SandboxState::kPaused) placed.commands->Pause();
   placed.commands->TakeUp(ProcessDirectory(id));
   IgnoreError(OpenPorts(placed), "logged; a sandbox is not given up for its ports");
-  OpenNumbers(placed);
+  numbers_.Open(placed);
   const SandboxFields& fields = placed.facts.fields;
   if (!fields.full_proc && fields.proc == "honest" && !placed.live_proc->active())
     Log(LogLevel::kWarning, "the numbers in a sandbox's /proc stand still", {{"sandbox", id}});
-  RefreshNumbers(placed);
-  ScheduleNumbers();
+  numbers_.Refresh(placed);
+  numbers_.Schedule();
   IgnoreError(TrackFiles(placed), "commands then do not tell which files they changed");
   TakeUpActivity(placed, recovered.last_activity);
   StartTimers(placed);

@@ -12,8 +12,6 @@
 namespace hutch::daemon {
 namespace {
 
-constexpr Milliseconds kRefillPause{2};
-constexpr int kRefillPostponements = 10;  // then even with requests under way
 
 Error NotFound(const std::string& id) {
   return Error{.code = Code::kNotFound, .what = "no sandbox \"" + id + "\""};
@@ -46,14 +44,14 @@ Sandboxes::Sandboxes(const Parts& parts)
       cpu_turns_(UsableCpus()),
       user_layers_(parts.config.state_dir + "/user-layers") {
   if (const Result<std::string> text = ReadFile("/proc/cpuinfo", kCpuinfoBytes))
-    host_processors_ = SplitCpuinfo(*text);
+    numbers_.SetProcessors(SplitCpuinfo(*text));
 }
 Sandboxes::~Sandboxes() = default;
 
 void Sandboxes::Start() {
   spawner_watch_ = parts_.loop.Add(parts_.runtime.spawner_fd(), [this](Ready) { OnSpawner(); });
   spawner_watch_.Arm(Ready::kReadable);
-  ScheduleRefill();
+  ahead_.ScheduleRefill();
   if (parts_.networks == nullptr || parts_.watching == nullptr) return;
   parts_.networks->OnDenied([this](const std::string& id, const oci::Json& denial) {
     if (const SandboxEntry* entry = Living(id)) parts_.watching->NetworkDenied(*entry, denial);
@@ -239,7 +237,7 @@ void Sandboxes::Track(SandboxEntry& entry) {
 void Sandboxes::StartNetwork(SandboxEntry& entry) {
   if (entry.ending || IsClosed(entry.facts.fields.network)) return;
   entry.network_ready = false;
-  ExpectNetworksLike(entry.facts.fields.network.mode);
+  ahead_.ExpectNetworksLike(entry.facts.fields.network.mode);
   const auto made = [this, id = entry.facts.id, began = Loop::Now()](const Status& status) {
     SandboxEntry* const living = Living(id);
     if (living == nullptr || living->ending) return;
@@ -253,7 +251,7 @@ void Sandboxes::StartNetwork(SandboxEntry& entry) {
 
 void Sandboxes::OnSpawner() {
   for (runtime::RuntimeEvent& event : parts_.runtime.Dispatch()) OnSpawnerEvent(event);
-  LinkBlanks();
+  ahead_.Link();
   spawner_watch_.Arm(Ready::kReadable);
 }
 
@@ -345,7 +343,7 @@ void Sandboxes::BecomeReady(SandboxEntry& entry) {
   MakeCommands(entry);
   Move(entry, SandboxState::kRunning, MoveCause::kReady, now);
   BeginIdle(entry, now);
-  OpenNumbers(entry);
+  numbers_.Open(entry);
   IgnoreError(TrackFiles(entry), "commands then do not tell which files they changed");
   StartTimers(entry);
   if (parts_.watching != nullptr) parts_.watching->SandboxRuns(entry);
@@ -353,9 +351,9 @@ void Sandboxes::BecomeReady(SandboxEntry& entry) {
       {{"sandbox", entry.facts.id}, {"image", entry.facts.image_reference}});
   const Created created = std::exchange(entry.created, nullptr);
   if (created) created(&entry);
-  WriteFirstNumbers(entry);  // behind the answer, before the loop can take a command
+  numbers_.WriteFirst(entry);  // behind the answer, before the loop can take a command
   SchedulePrepare(entry.facts.id);
-  ScheduleRefill();
+  ahead_.ScheduleRefill();
 }
 
 // Commands run without it, too: they only cannot tell which files they changed.
@@ -405,15 +403,6 @@ void Sandboxes::SchedulePrepare(const std::string& id) {
 }
 
 // Waits for a moment without requests, but not for ever.
-void Sandboxes::ScheduleRefill() {
-  if (refill_timer_.running()) return;
-  refill_timer_.Start(parts_.loop, kRefillPause, [this] {
-    if (busy_() && ++refill_postponed_ < kRefillPostponements) return ScheduleRefill();
-    refill_postponed_ = 0;
-    parts_.runtime.Refill();
-  });
-}
-
 // --- living
 
 Result<oci::ProcessSpec> Sandboxes::SpecFor(const SandboxEntry& entry, const std::string& user) {
@@ -449,7 +438,7 @@ Result<std::shared_ptr<Exec>> Sandboxes::Run(SandboxEntry& entry, ExecFields fie
                                              Exec::Done done, ExecSink sink) {
   ASSIGN_OR_RETURN(oci::ProcessSpec spec, SpecFor(entry, fields));
   Touch(entry, Activity::kCall);
-  RefreshBeforeCommand(entry);
+  numbers_.RefreshBeforeCommand(entry);
   return entry.commands->Run(std::move(fields), std::move(spec),
                              parts_.config.max_commands_per_sandbox, std::move(done),
                              std::move(sink));

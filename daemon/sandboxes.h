@@ -20,8 +20,10 @@
 #include "daemon/loop.h"
 #include "daemon/message.h"
 #include "daemon/owners.h"
+#include "daemon/sandbox_blanks.h"
 #include "daemon/sandbox_entry.h"
 #include "daemon/sandbox_networks.h"
+#include "daemon/sandbox_numbers.h"
 #include "daemon/sandbox_parts.h"
 #include "daemon/user_layers.h"
 #include "runtime/runtime.h"
@@ -42,7 +44,7 @@ class Sandboxes {
   Status Recover();
   void Start();
   // Whether requests are under way: pools are topped up when none are.
-  void SetBusyCheck(std::function<bool()> busy) { busy_ = std::move(busy); }
+  void SetBusyCheck(std::function<bool()> busy) { ahead_.SetBusyCheck(std::move(busy)); }
 
   // Returns the id of what is being made. `created` is called later.
   Result<std::string> Create(SandboxFields fields, const Peer& peer, Created created);
@@ -146,15 +148,6 @@ class Sandboxes {
   Status RestoreNetworks();
   void TakeUp(runtime::Recovered recovered);
   void SchedulePrepare(const std::string& id);
-  // Numbers shown inside: sandbox_numbers.cc.
-  void OpenNumbers(SandboxEntry& entry);
-  void WriteFirstNumbers(SandboxEntry& entry);
-  void RefreshNumbers(SandboxEntry& entry);
-  void RefreshBeforeCommand(SandboxEntry& entry);
-  void ScheduleNumbers();
-  void ScheduleRefill();
-  void ExpectNetworksLike(network::Mode mode);
-  void LinkBlanks();
   Result<std::vector<ReservedPort>> ReservePorts(const std::vector<PortFacts>& wanted) const;
   Status OpenPorts(SandboxEntry& entry);
   bool PortsInUse(const SandboxEntry& entry);
@@ -176,9 +169,9 @@ class Sandboxes {
 
   Parts parts_;
   CreateClaims claims_;
-  Pace pace_{parts_.loop};                                       // before the sandboxes
-  SnapshotBudget snapshot_budget_;                               // outlives the trackers in living_
-  std::map<std::string, std::unique_ptr<SandboxEntry>> living_;  // being removed included
+  Pace pace_{parts_.loop};          // before the sandboxes
+  SnapshotBudget snapshot_budget_;  // outlives the trackers in living_
+  LivingSandboxes living_;          // being removed included
   std::map<std::string, std::string> ids_by_name_;
   std::vector<std::unique_ptr<SandboxEntry>> tombstones_;  // oldest first; of ended ones
   std::map<std::string, ImageUsers> users_by_image_;
@@ -186,14 +179,12 @@ class Sandboxes {
   std::map<OwnedKey, std::string> ids_by_session_;  // of those that have not ended
   mutable Admission admission_;                     // reads the host's strain when asked
   OwnerCounts owners_{parts_.config.owner_limits};
-  std::function<bool()> busy_ = [] { return false; };
-  int refill_postponed_ = 0;
-  bool links_expected_ = false;  // a sandbox of mode open was made
   uint64_t last_move_watcher_ = 0;
   CpuTurns cpu_turns_;
   UserLayers user_layers_;
-  std::vector<std::string> host_processors_;
-  Timer refill_timer_, tombstone_timer_, numbers_timer_;
+  SandboxBlanks ahead_{parts_};
+  SandboxNumbers numbers_{parts_.loop, living_, cpu_turns_};
+  Timer tombstone_timer_;
   Watch spawner_watch_;
 };
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/archive_code.h"
 #include "base/unique_fd.h"
 #include "files/codeset.h"
 #include "files/entry.h"
@@ -157,7 +158,7 @@ class Packer {
   }
 
   Status Check(int rc) {
-    if (rc >= ARCHIVE_WARN) return OkStatus();
+    if (!ArchiveFailed(rc)) return OkStatus();
     const char* text = archive_error_string(archive_.get());
     return Error{.code = Code::kKernel,
                  .sys = std::max(0, archive_errno(archive_.get())),

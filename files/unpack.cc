@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/archive_code.h"
 #include "base/rooted_path.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
@@ -180,7 +181,7 @@ class Unpacker {
       la_int64_t offset = 0;
       const int rc = archive_read_data_block(from, &block, &size, &offset);
       if (rc == ARCHIVE_EOF) return OkStatus();
-      if (rc < ARCHIVE_WARN) return ArchiveError(from);
+      if (ArchiveFailed(rc)) return ArchiveError(from);
       bytes_ += size;
       for (size_t done = 0; done < size;) {
         const ssize_t n = ::pwrite(fd, static_cast<const char*>(block) + done, size - done,
@@ -301,7 +302,7 @@ Result<OpenedArchive> OpenArchive(Input& input, const std::string& format, int r
     CHECK(archive_read_support_filter_zstd(reader) == ARCHIVE_OK);
     rc = archive_read_open(reader, &input, nullptr, ReadInput, nullptr);
   }
-  if (rc < ARCHIVE_WARN) return ArchiveError(reader);
+  if (ArchiveFailed(rc)) return ArchiveError(reader);
   return opened;
 }
 
@@ -313,7 +314,7 @@ Status UnpackAll(archive* from, Unpacker& unpacker) {
     const int rc = archive_read_next_header(from, &entry);
     if (rc == ARCHIVE_EOF) return unpacker.Finish();
     // A warning is a name that is not ASCII: it comes as it is.
-    if (rc < ARCHIVE_WARN) return ArchiveError(from);
+    if (ArchiveFailed(rc)) return ArchiveError(from);
     RETURN_IF_ERROR(unpacker.Entry(from, entry));
   }
 }

@@ -12,6 +12,7 @@ import xml.etree.ElementTree as xml
 from pathlib import Path
 
 OUTPUT_TAIL_LINES = 60
+PASSED_LINE = re.compile(r"\.\.\. ok$|^\[( RUN {6}|       OK )\] ")  # of a program of many cases: what did not fail says little
 UNITTEST_SKIP = re.compile(r"^(test_\w+) \([^)]*\)(?:\n[^\n]*)? \.\.\. skipped ['\"](.*)['\"]$", re.MULTILINE)
 
 
@@ -73,7 +74,7 @@ def judge(allowed, paths, out=sys.stdout):
             if outcome == "skipped":
                 print(f"skipped: {full}: {skip_reason(text)}", file=out)
             elif outcome == "failed":
-                tail = text.splitlines()[-OUTPUT_TAIL_LINES:]
+                tail = [line for line in text.splitlines() if not PASSED_LINE.search(line)][-OUTPUT_TAIL_LINES:]
                 print(f"FAILED: {full}", *("    " + line for line in tail), sep="\n", file=out)
     return counts
 

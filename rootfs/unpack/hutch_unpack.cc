@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "base/archive_code.h"
 #include "base/file.h"
 #include "base/sys_raw.h"
 #include "base/text.h"
@@ -103,7 +104,7 @@ Result<std::string> Index(Stream& /*stream*/, int /*root_fd*/) {
     archive_entry* entry = nullptr;
     const int rc = archive_read_next_header(tar.get(), &entry);
     if (rc == ARCHIVE_EOF) return report;
-    if (rc < ARCHIVE_WARN) return ArchiveError(tar.get());
+    if (ArchiveFailed(rc)) return ArchiveError(tar.get());
     if (count >= kMaxArchiveFiles)
       return Error{.code = Code::kTooLarge, .what = "too many files in the archive"};
     ASSIGN_OR_RETURN(const std::string line, IndexLine(tar.get(), entry));

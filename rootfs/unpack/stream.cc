@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/archive_code.h"
 #include "rootfs/limits.h"
 
 namespace hutch::rootfs {
@@ -62,7 +63,7 @@ Result<Stream::Bytes> Stream::Next() {
   la_int64_t offset = 0;
   const int rc = archive_read_data_block(decompressor_.get(), &bytes.data, &bytes.size, &offset);
   if (rc == ARCHIVE_EOF) return Bytes{};
-  if (rc < ARCHIVE_WARN) return ArchiveError(decompressor_.get());
+  if (ArchiveFailed(rc)) return ArchiveError(decompressor_.get());
   // Uncompressed, both digests are of the same bytes.
   if (compressed_) plain_hash_.Add(bytes.data, bytes.size);
   plain_bytes_ += bytes.size;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/archive_code.h"
 #include "base/sys_raw.h"
 #include "base/text.h"
 #include "rootfs/unpack/entry_files.h"
@@ -98,7 +99,7 @@ Status Unpacker::Run(archive* tar, UnpackCounts* counts) {
     archive_entry* entry = nullptr;
     const int rc = archive_read_next_header(tar, &entry);
     if (rc == ARCHIVE_EOF) break;
-    if (rc < ARCHIVE_WARN) {
+    if (ArchiveFailed(rc)) {
       const char* text = archive_error_string(tar);
       return Error{.code = Code::kCorrupt,
                    .what = std::string("tar: ") + (text == nullptr ? "unreadable" : text)};
@@ -244,7 +245,7 @@ Status Unpacker::WriteData(archive* tar, int fd, const Place& place, archive_ent
     la_int64_t offset = 0;
     const int rc = archive_read_data_block(tar, &block, &length, &offset);
     if (rc == ARCHIVE_EOF) break;
-    if (rc < ARCHIVE_WARN)
+    if (ArchiveFailed(rc))
       return Error{.code = Code::kCorrupt, .what = "tar: \"" + place.path + "\" is cut off"};
     if (offset < 0 || static_cast<uint64_t>(offset) + length > size)
       return BadEntry(place.path, "data past its size");

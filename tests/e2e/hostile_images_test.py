@@ -127,6 +127,9 @@ CORPUS = {
     "untar_cut_in_header": (lambda o: Tar().file("f").bytes()[:300], CORRUPT),
     "untar_no_tar": (lambda o: b"x" * 8192, CORRUPT),
     "untar_wrong_checksum": (lambda o: header(b"f", b"0", 0)[:148] + b"0000000\0" + header(b"f", b"0", 0)[156:] + bytes(1024), CORRUPT),
+    "untar_wrong_checksum_later": (
+        lambda o: Tar().file("f", b"x").bytes()[:1024] + header(b"g", b"0", 0)[:148] + b"0000000\0" + header(b"g", b"0", 0)[156:] +
+        bytes(1024), CORRUPT),
     "untar_size_of_minus_one": (lambda o: header(b"f", b"0", (1 << 88) - 1) + bytes(1024), (CORRUPT, INVALID, LARGE)),
     "bomb_sparse_old": (lambda o: old_sparse(1 << 62), (LARGE, CORRUPT)),
     "bomb_sparse_pax": (

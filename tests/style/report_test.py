@@ -31,6 +31,12 @@ class Report(unittest.TestCase):
         self.assertEqual(counts["failed"], 1)
         self.assertIn("boom", text)
 
+    def test_what_did_not_fail_is_no_part_of_the_output_shown(self):
+        out = "test_z (m.T.test_z) ... FAIL\n" + "test_a (m.T.test_a) ... ok\n" * 100 + "FAIL: test_z\n"
+        text = self.judge(f'<testcase name="e2e.x" status="fail"><system-out>{out}</system-out></testcase>')[1]
+        self.assertIn("test_z (m.T.test_z) ... FAIL", text)
+        self.assertNotIn("test_a", text)
+
     def test_an_unlisted_skip_is_red(self):
         self.assertEqual(self.judge(SKIPPED)[0], {"passed": 0, "failed": 1, "skipped": 0})
         self.assertEqual(self.judge(DISABLED)[0]["failed"], 1)
