@@ -12,7 +12,6 @@
 namespace hutch::daemon {
 namespace {
 
-
 Error NotFound(const std::string& id) {
   return Error{.code = Code::kNotFound, .what = "no sandbox \"" + id + "\""};
 }
