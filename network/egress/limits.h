@@ -34,6 +34,8 @@ inline constexpr std::chrono::seconds kMissingPin{5};  // "no such name" is reme
 // Connections.
 inline constexpr size_t kMaxSessions = 1024;     // of one sandbox
 inline constexpr size_t kMaxHalfOpen = 128;      // of them not yet connected
+inline constexpr size_t kMaxAllSessions = 8192;  // of all sandboxes together, and half as many more
+inline constexpr size_t kAssuredSessions = 32;   // for those that have fewer than this
 inline constexpr size_t kMaxHelloBytes = 20480;  // a TLS ClientHello with its record headers
 inline constexpr size_t kMaxHeadBytes = 32768;   // a request's or answer's head
 inline constexpr size_t kMaxHeadFields = 128;

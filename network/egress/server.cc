@@ -1,5 +1,6 @@
 #include "network/egress/server.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -87,8 +88,13 @@ Result<std::unique_ptr<EgressServer>> EgressServer::Make(UniqueFd control) {
     self->last_stale_ = Loop::Now();
     self->Send({ProgramEvent::Kind::kStale, {}});
   };
-  server->services_ = std::make_unique<Services>(
-      Services{server->loop_, *server->resolver_, server->budget_, server->tls_, server->block_});
+  // Two descriptors each when connected, more while several addresses are tried.
+  struct rlimit files {};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return SysError(errno, "getrlimit");
+  server->sessions_.most = std::min<size_t>(kMaxAllSessions, files.rlim_max / 6);
+  server->services_ =
+      std::make_unique<Services>(Services{server->loop_, *server->resolver_, server->budget_,
+                                          server->sessions_, server->tls_, server->block_});
   server->control_watch_ =
       server->loop_.Add(server->control_.get(), [self](Ready ready) { self->OnControl(ready); });
   if (!server->control_watch_.active())

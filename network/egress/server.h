@@ -42,6 +42,7 @@ class EgressServer {
   TlsClient tls_;
   std::unique_ptr<Resolver> resolver_;
   LookupBudget budget_;
+  SessionBudget sessions_;
   std::vector<char> block_;
   std::unique_ptr<Services> services_;
   std::map<std::string, std::unique_ptr<Guest>> guests_;

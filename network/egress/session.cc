@@ -32,8 +32,11 @@ const Session::StepRow Session::kSteps[] = {
 };
 
 void Session::Start(Services& services, Tenant& tenant, UniqueFd fd, ListenerKind kind) {
-  if (tenant.sessions.size() >= kMaxSessions || tenant.half_open >= kMaxHalfOpen) {
-    tenant.Deny("tcp", "", "", 0, "too many connections at once");
+  const bool own = tenant.sessions.size() < kMaxSessions && tenant.half_open < kMaxHalfOpen;
+  if (!own || !services.sessions.Admits(tenant.sessions.size())) {
+    tenant.Deny(
+        "tcp", "", "", 0,
+        own ? "too many connections of all sandboxes together" : "too many connections at once");
     const linger now{1, 0};
     if (::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now) != 0) fd.reset();
     return;
@@ -57,6 +60,7 @@ Session::Session(Services& services, Tenant& tenant, UniqueFd fd, ListenerKind k
       deadline_(services.loop),
       pause_(services.loop) {
   ++tenant_.half_open;
+  ++services_.sessions.open;
 }
 
 Session::~Session() { Close(); }
@@ -79,6 +83,7 @@ void Session::Close() {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
   SetConnected(false);
+  --services_.sessions.open;
   if (std::exchange(half_open_, false)) --tenant_.half_open;
   deadline_.Cancel();
   pause_.Cancel();

@@ -9,17 +9,28 @@
 #include <vector>
 
 #include "network/egress/judge.h"
+#include "network/egress/limits.h"
 #include "network/egress/pump.h"
 #include "network/egress/stream.h"
 #include "network/egress/tenant.h"
 
 namespace hutch::network {
 
+// All sandboxes' connections: only to bound them together.
+struct SessionBudget {
+  size_t open = 0, most = kMaxAllSessions;
+  // What is full for one that has many is not for one that has few.
+  bool Admits(size_t own) const {
+    return open < most || (own < kAssuredSessions && open < most + most / 2);
+  }
+};
+
 // What all sandboxes share.
 struct Services {
   Loop& loop;
   Resolver& resolver;
   LookupBudget& budget;
+  SessionBudget& sessions;
   const TlsClient& tls;
   std::span<char> block;  // for one read at a time
 };

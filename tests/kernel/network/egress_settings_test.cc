@@ -1,12 +1,16 @@
 // Settings that change while connections are open, limits, and the program itself.
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/text.h"
 #include "network/egress/limits.h"
+#include "network/inside.h"
+#include "network/netns.h"
+#include "oci/json.h"
 #include "tests/kernel/network/egress_fixture.h"
 
 namespace hutch::network {
@@ -132,6 +136,44 @@ TEST_F(EgressSettingsTest, IdleConnectionsAreBounded) {
   for (UniqueFd& fd : open) Connect(box(), {kLoopbackV4, kProxyPort}, &fd);
   AwaitDenial("too many connections at once");
   EXPECT_EQ(ReceiveByte(open.back().get()), -ECONNRESET);
+}
+
+class EgressFewFilesTest : public EgressSettingsTest {
+ protected:
+  static constexpr rlim_t kFiles = 480;
+  void SetUp() override {
+    const rlimit few{kFiles, kFiles};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    EgressSettingsTest::SetUp();
+  }
+};
+
+TEST_F(EgressFewFilesTest, AllSandboxesTogetherAreBoundedAndFewAreServed) {
+  static_assert(kFiles / 6 < kMaxHalfOpen && kFiles / 6 > kAssuredSessions);
+  Allow(R"({"mode":"allowlist","allow":["good.test:22"]})");
+  std::vector<UniqueFd> open(kFiles / 6 + 1);
+  for (UniqueFd& fd : open) ASSERT_EQ(Connect(box(), {kLoopbackV4, kProxyPort}, &fd), 0);
+  AwaitDenial("of all sandboxes together");
+  EXPECT_EQ(ReceiveByte(open.back().get()), -ECONNRESET);
+
+  auto other = MakeNetns();
+  ASSERT_TRUE(other);
+  ASSERT_TRUE(OpenCatch(other->get()));
+  auto listeners = MakeListeners(other->get(), {ListenerKind::kProxy});
+  ASSERT_TRUE(listeners);
+  auto policy =
+      ParsePolicy(oci::Json::parse(R"({"mode":"allowlist","allow":["good.test:22"]})"), {});
+  ASSERT_TRUE(policy);
+  const auto number =
+      client_->Set("other", {std::move(*policy), {}, {}}, std::move(*listeners), -1);
+  ASSERT_TRUE(number);
+  EXPECT_FALSE(Await(EgressEvent::Kind::kApplied).error);
+  UniqueFd fd;
+  ASSERT_EQ(Connect(other->get(), {kLoopbackV4, kProxyPort}, &fd), 0);
+  EXPECT_THAT(SayOn(fd.get(), "CONNECT good.test:22 HTTP/1.1\r\nHost: good.test:22\r\n\r\n",
+                    "SSH-2.0-test\r\n")
+                  .text,
+              HasSubstr("200"));
 }
 
 TEST_F(EgressSettingsTest, ARateHoldsBytesBack) {
