@@ -47,6 +47,10 @@ std::string StoreName(const std::string& address) {
   return name;
 }
 
+void RemoveFromStore(const std::string& name) {
+  IgnoreError(NotifySystemd("FDSTOREREMOVE=1\nFDNAME=" + name), "the next hutchd does it");
+}
+
 std::vector<std::string> Split(const std::string& text, char separator) {
   std::vector<std::string> parts;
   for (size_t from = 0; from <= text.size();) {
@@ -102,9 +106,10 @@ Status KeptSockets::TakePassed() {
     if (!address.has_value() || (!stored && !local)) {
       if (!stored) return Invalid("a passed descriptor is no listening Unix stream socket");
       Log(LogLevel::kWarning, "a descriptor of systemd's store is of no use", {{"name", names[i]}});
+      RemoveFromStore(names[i]);
       continue;
     }
-    if (stored) stored_.insert(*address);
+    if (stored) stored_[*address] = names[i];
     if (!stored && activated_) return Invalid("systemd passed two Unix sockets, one is needed");
     if (::fcntl(fds[i].get(), F_SETFD, FD_CLOEXEC) != 0 ||
         ::fcntl(fds[i].get(), F_SETFL, O_NONBLOCK) != 0)
@@ -142,16 +147,15 @@ void KeptSockets::Keep(int fd, Store store) {
   if (!address.has_value() || !copy.has_value()) return;
   kept_[*address] = std::move(*copy);
   if (store == Store::kSystemds || ::getenv("NOTIFY_SOCKET") == nullptr) return;
-  if (!stored_.insert(*address).second) return;
+  if (!stored_.emplace(*address, StoreName(*address)).second) return;
   IgnoreError(NotifySystemd("FDSTORE=1\nFDNAME=" + StoreName(*address), fd),
               "the next hutchd binds anew");
 }
 
 void KeptSockets::Drop(const std::string& address) {
   kept_.erase(address);
-  if (stored_.erase(address) == 0) return;
-  IgnoreError(NotifySystemd("FDSTOREREMOVE=1\nFDNAME=" + StoreName(address)),
-              "the next hutchd does it");
+  const auto node = stored_.extract(address);
+  if (!node.empty()) RemoveFromStore(node.mapped());
 }
 
 std::vector<int> KeptSockets::kept() const {

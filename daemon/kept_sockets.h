@@ -9,7 +9,6 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,7 +53,7 @@ class KeptSockets {
 
  private:
   std::map<std::string, UniqueFd> found_, kept_;
-  std::set<std::string> stored_;  // addresses of what is in systemd's store
+  std::map<std::string, std::string> stored_;  // in systemd's store: their names there
   std::optional<UniqueFd> activated_;
 };
 

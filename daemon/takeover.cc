@@ -100,7 +100,8 @@ Status TakeoverServer::Start() {
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return SysError(errno, "make a socket");
   if (::bind(socket.get(), control.get(), sizeof control.address) != 0)
-    return SysError(errno, "bind " + path);  // 0600 by the umask
+    return SysError(errno, "bind " + path);
+  if (::chmod(path.c_str(), 0600) != 0) return SysError(errno, "chmod " + path);
   if (::listen(socket.get(), 1) != 0) return SysError(errno, "listen on " + path);
   listener_ = std::move(socket);
   listener_watch_ = parts_.loop.Add(listener_.get(), [this](Ready) { Accept(); });

@@ -102,7 +102,7 @@ class Worker(threading.Thread):
             while not self.harness.stop.is_set():
                 self.one()
         except CUT as error:
-            if not self.harness.stop.is_set() and self.harness.daemon.process.poll() is None and not self.harness.ends(error):
+            if not self.harness.excuses(error):
                 self.broken = Broken(f"a call was cut while hutchd lives: {error!r}")
         except (ApiError, AssertionError) as error:
             self.broken = error
@@ -370,6 +370,7 @@ class Harness:
         self.rounds = 0
         self.layouts = {}
         self.routes = set()
+        self.following = False
 
     # --- the daemon
     def launch(self, fault=None, *options):
@@ -397,10 +398,13 @@ class Harness:
     def client(self):
         return Client(self.daemon.socket, 60)
 
-    @staticmethod
-    def ends(error):
-        """What a client may see of an orderly end: a connection that was kept alive is closed."""
-        return isinstance(error, (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError))
+    def excuses(self, error):
+        """Of one that is killed anything; while another takes over only that a connection which was kept alive is closed."""
+        if self.following:
+            return isinstance(error, (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.daemon.process.wait(5)
+        return self.daemon.process.poll() is not None
 
     def begin(self):
         self.start()
@@ -469,6 +473,7 @@ class Harness:
     def take_over(self, point):
         """One is told to follow while clients work; the place is in the old one or in the new one."""
         of_new = point == "predecessor gone"
+        self.following = True
         self.start(None if of_new else point)
         old = self.daemon.process
         self.work(lambda: False, self.random.uniform(0.1, 0.5))
@@ -482,6 +487,7 @@ class Harness:
             self.answers_health()
         time.sleep(0.1)
         self.join()
+        self.following = False
         hit = -signal.SIGKILL in (new.poll(), old.poll())
         for one in (new, old):
             check(one.poll() in (None, 0, -signal.SIGKILL) or old.poll() == -signal.SIGKILL, f"hutchd ended with {one.poll()}")
