@@ -323,6 +323,16 @@ struct Serving {
   Stopper stopper;
 };
 
+TakeoverServer::Parts MakeTakeoverParts(Loop& loop, const Place& place, const Socket& socket,
+                                        const StringPairs& environment, Stopper& stopper) {
+  return {.loop = loop,
+          .kept = place.sockets,
+          .socket_passed = socket.passed,
+          .environment = environment,
+          .leave = [&stopper] { stopper.Leave(); },
+          .stay = [&stopper] { stopper.Stay(); }};
+}
+
 // An image job cannot be stopped; the store sweeps half-made layers at the next start.
 void ExitUnlessIdle(const Worker& worker, Audit& audit) {
   if (worker.idle()) return;
@@ -383,12 +393,8 @@ Status RunServer(CommandLine line) {
   Serving serving(line, std::move(socket.fd), place.sockets, api);
   RETURN_IF_ERROR(OpenTcp(loop, config, place.sockets, serving.access, &serving.servers));
   place.sockets.CloseRest();
-  TakeoverServer takeover(config.run_dir, {.loop = loop,
-                                           .kept = place.sockets,
-                                           .socket_passed = socket.passed,
-                                           .environment = systemd_variables,
-                                           .leave = [&serving] { serving.stopper.Leave(); },
-                                           .stay = [&serving] { serving.stopper.Stay(); }});
+  TakeoverServer takeover(
+      config.run_dir, MakeTakeoverParts(loop, place, socket, systemd_variables, serving.stopper));
   RETURN_IF_ERROR(takeover.Start());
   serving.Follow(signals.get());
   sandboxes.Start();

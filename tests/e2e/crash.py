@@ -293,9 +293,11 @@ class Worker(threading.Thread):
             if port not in listed:
                 continue
             check(not listed[port].get("error"), f"{box.name}: {listed[port]}")
-            check(len(possible) > 1 or listed[port]["host_port"] == box.host_ports[port], f"{box.name}: another host port: {listed[port]}")
+            host_port = listed[port]["host_port"]
+            check(len(possible) > 1 or host_port == box.host_ports[port], f"{box.name}: another host port: {listed[port]}")
+            box.host_ports[port] = host_port
             try:
-                socket.create_connection(("127.0.0.1", listed[port]["host_port"]), timeout=20).close()
+                socket.create_connection(("127.0.0.1", host_port), timeout=20).close()
             except ConnectionResetError:
                 pass  # it listens; nobody does inside
         check(set(listed) <= set(box.ports), f"{box.name}: ports that nobody asked for: {listed}")
