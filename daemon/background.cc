@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "base/fault_point.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "daemon/process_pipes.h"
@@ -174,6 +175,7 @@ void BackgroundProcess::TryExecuted() {
   executed_ = true;
   report_watch_.Reset();
   report_.reset();
+  FaultPoint("process record unwritten");
   Status status = facts_.terminal ? TakeTerminal() : OkStatus();
   if (status)
     status = WriteFileAtomic(directory_ + kRecordName, SaveProcess(facts_), Durability::kMemory);
@@ -181,6 +183,7 @@ void BackgroundProcess::TryExecuted() {
     Kill();
     return FailStart(std::move(status).error());
   }
+  FaultPoint("process record written");
   WatchAll();
   FeedInput();
   if (const Started started = std::exchange(started_, nullptr)) started(OkStatus());
@@ -498,7 +501,9 @@ void BackgroundProcess::Exited(const runtime::AgentEvent& event) {
       std::chrono::duration<double, std::milli>(facts_.ended_at - facts_.started_at).count();
   ReadEndCounts(place_, event, facts_.before, &end);
   facts_.end = end;
+  FaultPoint("process end unwritten");
   Store();
+  FaultPoint("process end written");
   FailInput(Error{.code = Code::kBadState, .what = "the process has ended"});
   // A child that reads on sees the end of file.
   if (facts_.stdin_open && !facts_.terminal) place_.sandbox.DropKeptFd(facts_.number, kept_input());

@@ -6,7 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/fault_point.h"
 #include "daemon/tokens.h"
+#include "runtime/step_names.h"
 
 namespace hutch::daemon {
 namespace {
@@ -45,9 +47,11 @@ std::string HelpText() {
                    std::string("settings; default ") + kDefaultConfigPath + " where it exists");
   for (const OptionRow& row : kOptions)
     text += HelpLine(std::string(row.name) + " " + row.value, row.help);
+  text += HelpLine("--takeover", "follow the hutchd that runs there, and refuse no connection");
   text += HelpLine("--check", "say all that is wrong with the settings, and exit");
   text += HelpLine("--print-config", "print the settings in force and where each is from");
   text += HelpLine("--new-token NAME ROLE", "print a token for TCP and its row for the file");
+  text += HelpLine("--list-fault-points", "print where tests may end it (HUTCH_FAULT)");
   return text + HelpLine("--version", "print the version") + HelpLine("--help", "print this");
 }
 
@@ -68,7 +72,7 @@ Result<std::string> TakeValue(int argc, const char* const* argv, int* at) {
 
 struct Words {
   std::optional<std::string> config_path, values[std::size(kOptions)];
-  bool check = false, print = false;
+  bool check = false, print = false, takeover = false;
 };
 
 CommandLine Printed(std::string text) {
@@ -76,6 +80,13 @@ CommandLine Printed(std::string text) {
   line.action = CommandLine::Action::kPrint;
   line.text = std::move(text);
   return line;
+}
+
+std::string FaultList() {
+  std::string text;
+  for (const std::string_view name : kFaultPoints) text += std::string(name) + "\n";
+  for (const std::string& name : runtime::StepFaultNames()) text += name + "\n";
+  return text;
 }
 
 Result<CommandLine> PrintToken(int count, const char* const* arguments) {
@@ -113,6 +124,7 @@ std::vector<Error> AllErrors(const ConfigReading& reading) {
 Result<CommandLine> Read(const Words& words) {
   CommandLine line;
   line.source = SourceOf(words);
+  line.takeover = words.takeover;
   ConfigReading reading = ReadConfig(line.source);
   if (reading.from_file) line.file = line.source.path;
   if (words.check || words.print) {
@@ -138,8 +150,11 @@ Result<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
     if (word == "--help" || word == "--version")
       return Printed(word == "--help" ? HelpText() : "hutchd " HUTCH_VERSION "\n");
     if (word == "--new-token") return PrintToken(argc - at - 1, argv + at + 1);
-    if (word == "--check" || word == "--print-config") {
-      (word == "--check" ? words.check : words.print) = true;
+    if (word == "--list-fault-points") return Printed(FaultList());
+    if (word == "--check" || word == "--print-config" || word == "--takeover") {
+      (word == "--check"      ? words.check
+       : word == "--takeover" ? words.takeover
+                              : words.print) = true;
       ++at;
       continue;
     }

@@ -18,6 +18,7 @@ struct CommandLine {
   Config config;              // defaults, the file, then the options
   ConfigSource source;        // to read them again
   std::string file;           // that was read; empty: there is none
+  bool takeover = false;      // from a hutchd that runs
 };
 
 // Options are "--name VALUE" or "--name=VALUE". kInvalidArgument for an unknown one and for a file

@@ -88,6 +88,7 @@ class EventLog {
   void Append(Event event);
   // Nothing more is appended; listeners are told.
   void Stop();
+  void Resume() { stopped_ = false; }
   bool stopped() const { return stopped_; }
 
   uint64_t run() const { return run_; }

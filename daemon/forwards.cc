@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "daemon/kept_sockets.h"
 #include "daemon/limits.h"
 #include "daemon/proxy_exchange.h"
 #include "daemon/relay_group.h"
@@ -40,6 +41,12 @@ SocketAddress AddressOf(const PortFacts& facts) {
     address.size = sizeof address.v4;
   }
   return address;
+}
+
+// As the kernel writes it, whichever way the request did.
+std::string KeptAddress(const PortFacts& facts) {
+  const Result<std::string> address = InternetAddress(AddressOf(facts).any);
+  return address.has_value() ? *address : "";
 }
 
 Result<UniqueFd> Listen(const SocketAddress& address) {
@@ -92,6 +99,8 @@ std::string Forwards::OwnerOf(const PortFacts& wanted) const {
 
 Result<ReservedPort> Forwards::Reserve(const PortFacts& wanted, const std::string& field) const {
   ReservedPort port{.facts = wanted, .listener = UniqueFd()};
+  if (kept_ != nullptr && wanted.host_port != 0) port.listener = kept_->Take(KeptAddress(wanted));
+  if (port.listener.valid()) return port;
   Result<UniqueFd> listener = Listen(AddressOf(wanted));
   if (!listener.has_value()) {
     Error error = std::move(listener).error();
@@ -135,6 +144,7 @@ void Forwards::Add(const std::string& sandbox, ReservedPort port) {
   auto counters = std::make_shared<PortCounters>();
   found->forwards.push_back(
       {.number = number, .facts = port.facts, .error = {}, .counters = counters});
+  if (kept_ != nullptr) kept_->Keep(port.listener.get());
   auto shared = std::make_shared<ReservedPort>(std::move(port));
   thread_.loop().Post([this, group = found->group, number, shared, counters] {
     group->AddListener(
@@ -170,6 +180,7 @@ Status Forwards::Remove(const std::string& sandbox, uint16_t port, std::function
                                [&](const Forward& one) { return one.facts.port == port; });
   if (it == found->forwards.end()) return none;
   const uint64_t number = it->number;
+  DropKept(*it);
   found->forwards.erase(it);
   thread_.loop().Post([this, group = found->group, number, removed = std::move(removed)] {
     group->RemoveListener(number);
@@ -178,9 +189,14 @@ Status Forwards::Remove(const std::string& sandbox, uint16_t port, std::function
   return OkStatus();
 }
 
+void Forwards::DropKept(const Forward& forward) {
+  if (kept_ != nullptr && !forward.error) kept_->Drop(KeptAddress(forward.facts));
+}
+
 void Forwards::Close(const std::string& sandbox) {
   const auto it = sandboxes_.find(sandbox);
   if (it == sandboxes_.end()) return;
+  for (const Forward& forward : it->second.forwards) DropKept(forward);
   thread_.loop().Post([group = it->second.group] { group->Close(); });
   sandboxes_.erase(it);
 }

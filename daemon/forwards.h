@@ -41,12 +41,15 @@ struct ForwardView {
   uint64_t open = 0, connections = 0, sent = 0, received = 0;
 };
 
+class KeptSockets;
 class RelayGroup;
 
 class Forwards {
  public:
   explicit Forwards(Loop& loop);
   ~Forwards();
+  // Listeners are taken from there where they are, and kept there; borrowed.
+  void SetKept(KeptSockets* kept) { kept_ = kept; }
 
   // kExists naming who has it when the address is in use; `field` is where the request says so.
   Result<ReservedPort> Reserve(const PortFacts& wanted, const std::string& field) const;
@@ -86,11 +89,13 @@ class Forwards {
     uint64_t seen = 0;
   };
 
+  void DropKept(const Forward& forward);
   std::string OwnerOf(const PortFacts& wanted) const;
   Sandbox* Find(const std::string& sandbox);
   const Sandbox* Find(const std::string& sandbox) const;
 
   Loop& loop_;
+  KeptSockets* kept_ = nullptr;
   uint64_t last_number_ = 0;
   RelayThread thread_;
   std::map<std::string, Sandbox> sandboxes_;

@@ -37,13 +37,18 @@ void HttpServer::Start() {
   watch_.Arm(Ready::kReadable);
 }
 
-void HttpServer::StopAccepting() {
+void HttpServer::StopAccepting(Backlog backlog) {
   stopping_ = true;
   accept_again_.Cancel();
   watch_.Reset();
-  listen_fd_.reset();
+  if (backlog == Backlog::kRefused) listen_fd_.reset();
   const auto sessions = sessions_;
   for (const auto& session : sessions) session->CloseWhenIdle();
+}
+
+void HttpServer::AcceptAgain() {
+  stopping_ = false;
+  Start();
 }
 
 void HttpServer::CloseAll() {

@@ -14,6 +14,9 @@
 
 namespace hutch::daemon {
 
+// What a connection that has just been made has for its request when the server stops accepting.
+inline constexpr Milliseconds kLastRequestTime{100};
+
 class HttpSession;
 
 class HttpServer {
@@ -36,9 +39,12 @@ class HttpServer {
   ~HttpServer();
 
   void Start();
-  // No new connections; those without a request under way are closed, the others after their
-  // answer. WebSockets are closed with 1001; they are under way until the client has answered.
-  void StopAccepting();
+  // No new connections; those that were served and have no request under way are closed, the
+  // others after their answer. WebSockets are closed with 1001; they are under way until the client
+  // has answered. With kKept new ones wait in the backlog.
+  enum class Backlog { kRefused, kKept };
+  void StopAccepting(Backlog backlog = Backlog::kRefused);
+  void AcceptAgain();  // after kKept
   void CloseAll();
   void SetOptions(Options options) { options_ = options; }
   size_t connections() const { return sessions_.size(); }

@@ -23,9 +23,13 @@ class HttpServers {
     unix_.Start();
     if (tcp_) tcp_->Start();
   }
-  void StopAccepting() {
-    unix_.StopAccepting();
-    if (tcp_) tcp_->StopAccepting();
+  void StopAccepting(HttpServer::Backlog backlog) {
+    unix_.StopAccepting(backlog);
+    if (tcp_) tcp_->StopAccepting(backlog);
+  }
+  void AcceptAgain() {
+    unix_.AcceptAgain();
+    if (tcp_) tcp_->AcceptAgain();
   }
   void CloseAll() {
     unix_.CloseAll();

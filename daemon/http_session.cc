@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "base/fault_point.h"
 #include "base/log.h"
 #include "daemon/http_server.h"
 
@@ -109,9 +110,21 @@ Result<TakenConnection> HttpSession::TakeOver() {
   return taken;
 }
 
+bool HttpSession::SomethingArrived() const {
+  char byte;
+  return ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
 void HttpSession::CloseWhenIdle() {
   close_after_ = true;
-  if (state_ == State::kReading) Close();
+  // One that has just connected, or whose request is on its way, is served and then closed.
+  const bool expected = request_start_ == SteadyTime() || !parser_.idle() || SomethingArrived();
+  if (state_ == State::kReading && !expected) return Close();
+  if (state_ == State::kReading && parser_.idle())
+    timer_.Start(server_->loop_, kLastRequestTime, [this] {
+      const auto self = shared_from_this();
+      OnTimeout();
+    });
   if (state_ == State::kWebSocket) CloseWebSocket(kCloseGoingAway, "the daemon stops");
 }
 
@@ -301,6 +314,7 @@ void HttpSession::LogRequest(int status) {
 }
 
 void HttpSession::Flush() {
+  if (state_ == State::kWriting) FaultPoint("answer unsent");
   while (out_done_ < out_.size()) {
     const ssize_t count = ::send(socket_.get(), out_.data() + out_done_, out_.size() - out_done_,
                                  MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -319,7 +333,9 @@ void HttpSession::Flush() {
     out_done_ = 0;
   }
   TellDrained();
-  if (state_ == State::kWriting && out_.empty()) AnswerWritten();
+  if (state_ != State::kWriting || !out_.empty()) return;
+  FaultPoint("answer sent");
+  AnswerWritten();
 }
 
 void HttpSession::AnswerWritten() {

@@ -72,6 +72,7 @@ class HttpSession final : public ReplySink, public std::enable_shared_from_this<
   void BeginRequest();
   void EndRequest();
   bool HungUp() const;
+  bool SomethingArrived() const;
   void ExpectHangup();
   void LookForHangup();
   void HandleHangup();

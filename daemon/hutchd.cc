@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/fault_point.h"
 #include "base/log.h"
 #include "daemon/command_line.h"
 #include "daemon/reload.h"
@@ -15,6 +16,7 @@ namespace {
 
 int Main(int argc, char** argv) {
   ::umask(077);
+  TakeFaultVariable();
   std::signal(SIGPIPE, SIG_IGN);
   Result<CommandLine> line = ParseCommandLine(argc, argv);
   if (!line.has_value()) {

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <span>
 
+#include "base/fd_socket.h"
 #include "base/file.h"
 #include "base/text.h"
 
@@ -20,7 +22,6 @@
 namespace hutch::daemon {
 namespace {
 
-constexpr int kFirstPassedFd = 3;
 constexpr int kBacklog = 1024;
 
 Error Invalid(std::string what) {
@@ -42,12 +43,6 @@ Result<socklen_t> FillAddress(const std::string& path, struct sockaddr_un* addre
 std::string Environment(const char* name) {
   const char* value = ::getenv(name);
   return value == nullptr ? "" : value;
-}
-
-int SocketOption(int fd, int option) {
-  int value = -1;
-  socklen_t size = sizeof value;
-  return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 ? value : -1;
 }
 
 // Removes a socket file; anything else in its place is somebody's and stays.
@@ -82,22 +77,6 @@ Result<UniqueFd> LockRunDirectory(const std::string& run_dir) {
                .hint = "stop it, or give --run-dir"};
 }
 
-Result<std::optional<UniqueFd>> TakePassedSocket() {
-  const std::string pid = Environment("LISTEN_PID"), count = Environment("LISTEN_FDS");
-  for (const char* name : {"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"}) ::unsetenv(name);
-  if (pid != std::to_string(::getpid()) || count.empty()) return std::optional<UniqueFd>();
-  if (count != "1") return Invalid("systemd passed " + count + " sockets, one is needed");
-  UniqueFd socket(kFirstPassedFd);
-  if (SocketOption(socket.get(), SO_DOMAIN) != AF_UNIX ||
-      SocketOption(socket.get(), SO_TYPE) != SOCK_STREAM ||
-      SocketOption(socket.get(), SO_ACCEPTCONN) != 1)
-    return Invalid("the passed descriptor is no listening Unix stream socket");
-  if (::fcntl(socket.get(), F_SETFD, FD_CLOEXEC) != 0 ||
-      ::fcntl(socket.get(), F_SETFL, O_NONBLOCK) != 0)
-    return SysError(errno, "fcntl of the passed socket");
-  return std::optional<UniqueFd>(std::move(socket));
-}
-
 Result<UniqueFd> BindSocket(const std::string& path, const std::string& group) {
   struct sockaddr_un address {};
   ASSIGN_OR_RETURN(const socklen_t size, FillAddress(path, &address));
@@ -126,17 +105,20 @@ Status RefuseDescriptors(int socket_fd) {
   return error;
 }
 
-Status NotifySystemd(std::string_view state) {
+Status NotifySystemd(std::string_view state, int fd) {
   const std::string path = Environment("NOTIFY_SOCKET");
   if (path.empty()) return OkStatus();
   struct sockaddr_un address {};
   ASSIGN_OR_RETURN(const socklen_t size, FillAddress(path, &address));
   const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return SysError(errno, "make a socket");
-  if (::sendto(socket.get(), state.data(), state.size(), MSG_NOSIGNAL,
-               reinterpret_cast<const struct sockaddr*>(&address), size) < 0)
+  if (::connect(socket.get(), reinterpret_cast<const struct sockaddr*>(&address), size) != 0)
     return SysError(errno, "notify " + path);
-  return OkStatus();
+  Status sent = SendMessage(socket.get(), {&state, 1}, std::span(&fd, fd >= 0 ? 1 : 0));
+  if (sent.has_value()) return sent;
+  Error error = std::move(sent).error();
+  error.what = "notify " + path + ": " + error.what;
+  return error;
 }
 
 }  // namespace hutch::daemon

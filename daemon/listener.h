@@ -1,7 +1,6 @@
 // The listening socket, one daemon per run directory, and what systemd is told.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,11 +13,6 @@ namespace hutch::daemon {
 // it; kForbidden names what to do.
 Result<UniqueFd> LockRunDirectory(const std::string& run_dir);
 
-// The socket that systemd passed (sd_listen_fds(3): LISTEN_PID, LISTEN_FDS), if any.
-// kInvalidArgument when it passed another number than one or something else than a listening Unix
-// stream socket. Clears the variables.
-Result<std::optional<UniqueFd>> TakePassedSocket();
-
 // Binds, mode 0660 and group `group` where that exists, and replaces a socket nobody listens on
 // (the lock tells that ours is the only daemon). kInvalidArgument for a path that is too long or in
 // use for something else.
@@ -28,7 +22,8 @@ Result<UniqueFd> BindSocket(const std::string& path, const std::string& group);
 // before.
 Status RefuseDescriptors(int socket_fd);
 
-// One message of sd_notify(3) ("READY=1") to NOTIFY_SOCKET; nothing without it.
-Status NotifySystemd(std::string_view state);
+// One message of sd_notify(3) ("READY=1") to NOTIFY_SOCKET, with a descriptor (borrowed) where one
+// is given; nothing without it.
+Status NotifySystemd(std::string_view state, int fd = -1);
 
 }  // namespace hutch::daemon

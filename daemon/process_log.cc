@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/fault_point.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "daemon/limits.h"
@@ -124,9 +125,11 @@ Status ProcessLog::TakeUp(const std::vector<std::string>& names) {
 Status ProcessLog::StartSegment() {
   constexpr int kFlags = O_RDWR | O_CREAT | O_TRUNC;
   ASSIGN_OR_RETURN(UniqueFd data, hutch::Open(Path(end_, kData), kFlags, 0600));
+  FaultPoint("log segment data made");
   ASSIGN_OR_RETURN(UniqueFd index, hutch::Open(Path(end_, kIndex), kFlags, 0600));
   const Header header{end_, written_[0], written_[1], lost_};
   RETURN_IF_ERROR(WriteRecord(index.get(), header, 0));
+  FaultPoint("log segment begun");
   data_ = std::move(data);
   index_ = std::move(index);
   mark_count_ = 0;
@@ -135,6 +138,7 @@ Status ProcessLog::StartSegment() {
     for (const char* suffix : {kIndex, kData})
       if (::unlink(Path(bases_.front(), suffix).c_str()) != 0 && errno != ENOENT)
         return SysError(errno, "remove an old segment of a log");
+    FaultPoint("log segment removed");
     bases_.erase(bases_.begin());
   }
   return OkStatus();
@@ -189,6 +193,7 @@ size_t ProcessLog::Pump(int pipe_fd, StreamId stream, size_t max_bytes, bool* at
       *at_end = true;
       return total;
     }
+    FaultPoint("log bytes moved");
     end_ += static_cast<uint64_t>(count);
     written_[StreamIndex(stream)] += static_cast<uint64_t>(count);
     total += static_cast<size_t>(count);

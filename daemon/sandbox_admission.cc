@@ -1,4 +1,5 @@
 // Who asks for a sandbox, whether there is room for it, and what is counted of it while it lives.
+#include "base/fault_point.h"
 #include "daemon/limits.h"
 #include "daemon/network_request.h"
 #include "daemon/sandboxes.h"
@@ -82,6 +83,7 @@ void Sandboxes::RememberAnswer(const SandboxEntry& entry) {
                     .idempotency = fields.idempotency_key,
                     .digests = fields.digests},
                    201, ToJson(entry), entry.facts.created_at);
+  FaultPoint("key remembered");
 }
 
 Status Sandboxes::SetLabels(SandboxEntry& entry, StringMap labels) {

@@ -1,6 +1,7 @@
 // Pausing sandboxes and going on with them.
 #include <algorithm>
 
+#include "base/fault_point.h"
 #include "base/log.h"
 #include "daemon/limits.h"
 #include "daemon/sandboxes.h"
@@ -39,7 +40,9 @@ Status Sandboxes::BecomePaused(SandboxEntry& entry, MoveCause cause) {
   changed.paused_idle_ms = static_cast<uint64_t>(duration_cast<Milliseconds>(idle).count());
   const WallTime now = std::chrono::system_clock::now();
   AddToHistory({SandboxState::kPaused, cause, now}, &changed.history);
+  FaultPoint("pause frozen");
   const Status saved = SaveRecord(entry, changed);
+  FaultPoint("pause recorded");
   if (!saved.has_value()) {
     IgnoreError(entry.sandbox->group().Thaw(), "a resume or its end does it");
     return saved;
@@ -77,7 +80,9 @@ Status Sandboxes::Resume(SandboxEntry& entry, MoveCause cause) {
   AddToHistory({SandboxState::kRunning, cause, now}, &changed.history);
   // The record first: one that is frozen and said to run is thawed by a later daemon.
   RETURN_IF_ERROR(SaveRecord(entry, changed));
+  FaultPoint("resume recorded");
   const Status thawed = entry.sandbox->group().Thaw();
+  FaultPoint("resume thawed");
   if (!thawed.has_value()) {
     IgnoreError(SaveRecord(entry, entry.facts), "logged; the next resume says the same");
     return thawed;

@@ -1,6 +1,7 @@
 // Host ports that lead into sandboxes, as far as the registry has to do with them.
 #include <algorithm>
 
+#include "base/fault_point.h"
 #include "base/log.h"
 #include "daemon/limits.h"
 #include "daemon/sandboxes.h"
@@ -53,8 +54,10 @@ Result<PortFacts> Sandboxes::AddPort(SandboxEntry& entry, const PortFacts& wante
                    .field = "port"};
   ASSIGN_OR_RETURN(ReservedPort port, ways->Reserve(wanted, "host_port"));
   const PortFacts facts = port.facts;
+  FaultPoint("port reserved");
   ports.push_back(facts);
   const Status saved = Save(entry);
+  FaultPoint("port saved");
   if (!saved.has_value()) {
     ports.pop_back();
     return saved.error();

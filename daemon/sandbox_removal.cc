@@ -1,6 +1,7 @@
 // The end of sandboxes, and what a restarted daemon makes of those it finds.
 #include <algorithm>
 
+#include "base/fault_point.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "daemon/limits.h"
@@ -56,7 +57,9 @@ void Sandboxes::End(SandboxEntry& entry, MoveCause cause) {
   entry.removal_begun = Loop::Now();
   if (parts_.forwards != nullptr) parts_.forwards->Close(entry.facts.id);
   entry.reserved_ports.clear();
+  FaultPoint("sandbox ending");
   const Status killed = entry.sandbox->Kill();
+  FaultPoint("sandbox killed");
   if (!killed.has_value())
     Log(LogLevel::kError, "cannot kill a sandbox",
         {{"sandbox", entry.facts.id}, {"error", killed.error().ToString()}});
@@ -128,6 +131,7 @@ void Sandboxes::RetryRemoval(SandboxEntry& entry, Error error) {
 }
 
 void Sandboxes::FinishRemoval(SandboxEntry& entry) {
+  FaultPoint("sandbox removed");
   entry.removal_timer.Cancel();
   auto node = living_.extract(entry.facts.id);
   CHECK(!node.empty());
@@ -136,6 +140,7 @@ void Sandboxes::FinishRemoval(SandboxEntry& entry) {
   const Created created = std::exchange(entry.created, nullptr);
   Bury(std::move(node.mapped()));
   for (const auto& waiter : waiters) waiter(OkStatus());
+  FaultPoint("sandbox removed and told");
   if (created)
     created(entry.error.value_or(
         Error{.code = Code::kBadState, .what = "it was deleted while it was being made"}));

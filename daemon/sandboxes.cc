@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/fault_point.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "daemon/devcontainer.h"
@@ -462,7 +463,9 @@ void Sandboxes::SetNetwork(SandboxEntry& entry, network::Policy policy,
         SandboxEntry* const living = Living(id);
         if (living == nullptr || living->ending) return done(status);
         living->facts.fields.network = status.has_value() ? *kept : network::Policy{};
+        FaultPoint("network set");
         const Status saved = Save(*living);
+        FaultPoint("network saved");
         done(status.has_value() ? saved : status);
       });
 }

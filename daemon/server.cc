@@ -21,10 +21,13 @@
 #include "daemon/image_keeping.h"
 #include "daemon/images.h"
 #include "daemon/info.h"
+#include "daemon/kept_sockets.h"
 #include "daemon/listener.h"
 #include "daemon/reload.h"
 #include "daemon/routes.h"
 #include "daemon/sandboxes.h"
+#include "daemon/stopper.h"
+#include "daemon/takeover.h"
 #include "daemon/tcp_listener.h"
 #include "daemon/watchdog.h"
 #include "daemon/watching.h"
@@ -36,8 +39,6 @@ namespace {
 
 constexpr size_t kWorkerThreads = 2;
 constexpr size_t kWalkerThreads = 1;
-constexpr Milliseconds kStopPoll{20};
-constexpr Milliseconds kAfterKill{2'000};  // for killed commands to be answered
 
 // Beside the program (a build tree), or in ../libexec/hutch (installed).
 Result<std::string> FindProgram(const std::string& name) {
@@ -86,92 +87,37 @@ struct Socket {
   bool passed = false;  // by systemd: its file is not ours to remove
 };
 
-Result<Socket> OpenSocket(const Config& config) {
-  ASSIGN_OR_RETURN(std::optional<UniqueFd> passed, TakePassedSocket());
-  Socket socket;
-  socket.passed = passed.has_value();
-  if (passed)
-    socket.fd = std::move(*passed);
-  else {
+Result<Socket> OpenSocket(const Config& config, Place& place) {
+  std::optional<UniqueFd> activated = place.sockets.TakeActivated();
+  Socket socket{.fd = UniqueFd(), .passed = activated.has_value() || place.socket_passed};
+  if (activated)
+    socket.fd = std::move(*activated);
+  else if (PathExists(config.socket))  // without its file nobody would find it
+    socket.fd = place.sockets.Take(config.socket);
+  if (!socket.fd.valid()) {
     ASSIGN_OR_RETURN(socket.fd, BindSocket(config.socket, config.socket_group));
+    socket.passed = false;
   }
+  place.sockets.Keep(socket.fd.get(),
+                     socket.passed ? KeptSockets::Store::kSystemds : KeptSockets::Store::kOurs);
   const Status refused = RefuseDescriptors(socket.fd.get());
   if (!refused.has_value() && refused.error().code != Code::kUnsupported) return refused.error();
   return socket;
 }
 
 Result<std::unique_ptr<runtime::Runtime>> StartRuntime(const Config& config,
-                                                       const cgroups::Tree& tree) {
+                                                       const cgroups::Tree& tree,
+                                                       const std::string& init_path) {
   runtime::RuntimeConfig runtime_config;
   runtime_config.run_dir = config.run_dir;
   runtime_config.state_dir = config.state_dir;
-  ASSIGN_OR_RETURN(runtime_config.init_path, FindInit(config.init_path));
+  runtime_config.init_path = init_path;
   runtime_config.host_id_start = static_cast<uint32_t>(config.host_id_start);
   runtime_config.host_id_ranges = static_cast<uint32_t>(config.host_id_ranges);
   runtime_config.pools = config.pools == "on" ? runtime::Pools::kOn : runtime::Pools::kOff;
   runtime_config.blanks = static_cast<uint32_t>(config.blanks);
   return runtime::Runtime::Start(runtime_config, tree);
 }
-
-// From the first signal on: no new requests, time for those under way and for removals that have
-// begun; then commands are killed and answered.
-class Stopper {
- public:
-  Stopper(Loop& loop, HttpServers& server, Sandboxes& sandboxes, Watching& watching,
-          const Config& config, Reloader& reloader)
-      : loop_(loop),
-        server_(server),
-        sandboxes_(sandboxes),
-        watching_(watching),
-        config_(config),
-        reloader_(reloader) {}
-
-  // `signals` is a signalfd(2), borrowed.
-  void Follow(int signals) {
-    watch_ = loop_.Add(signals, [this, signals](Ready) {
-      struct signalfd_siginfo received {};
-      if (::read(signals, &received, sizeof received) > 0) OnSignal(received.ssi_signo);
-      watch_.Arm(Ready::kReadable);
-    });
-    watch_.Arm(Ready::kReadable);
-  }
-
- private:
-  void OnSignal(uint32_t number) {
-    if (number == SIGHUP) return stopping_ ? void() : reloader_.Reload();
-    if (stopping_) return loop_.Stop();  // asked twice
-    stopping_ = true;
-    Log(LogLevel::kInfo, "stopping",
-        {{"requests_under_way", std::to_string(server_.requests_under_way())}});
-    IgnoreError(NotifySystemd("STOPPING=1"), "systemd sees the exit anyway");
-    server_.StopAccepting();
-    watching_.DaemonStops();
-    deadline_ = Loop::Now() + std::chrono::seconds(config_.shutdown_seconds);
-    Poll();
-  }
-
-  void Poll() {
-    if (server_.requests_under_way() == 0 && sandboxes_.ending() == 0) return loop_.Stop();
-    if (Loop::Now() >= deadline_ && killed_) return loop_.Stop();
-    if (Loop::Now() >= deadline_) {
-      killed_ = true;
-      deadline_ = Loop::Now() + kAfterKill;
-      sandboxes_.KillCommands();
-    }
-    timer_.Start(loop_, kStopPoll, [this] { Poll(); });
-  }
-
-  Loop& loop_;
-  HttpServers& server_;
-  Sandboxes& sandboxes_;
-  Watching& watching_;
-  const Config& config_;
-  Reloader& reloader_;
-  SteadyTime deadline_;
-  bool stopping_ = false, killed_ = false;
-  Timer timer_;
-  Watch watch_;
-};
 
 // The most processes and threads the kernel keeps; 0: not known.
 uint64_t HostPids() {
@@ -215,11 +161,16 @@ HttpServer::Options MakeTcpOptions(const Config& config) {
 }
 
 // The second listener, where it is asked for: nobody is let in without a token.
-Status OpenTcp(Loop& loop, const Config& config, Access& access, HttpServers* servers) {
+Status OpenTcp(Loop& loop, const Config& config, KeptSockets& kept, Access& access,
+               HttpServers* servers) {
   if (config.tcp.listen.empty()) return OkStatus();
   ASSIGN_OR_RETURN(Tokens tokens, Tokens::Load(config.tcp.tokens_file));
   ASSIGN_OR_RETURN(const TcpEndpoint endpoint, ParseTcpListen(config.tcp.listen));
-  ASSIGN_OR_RETURN(UniqueFd socket, BindTcp(endpoint));
+  UniqueFd socket = kept.Take(config.tcp.listen);
+  if (!socket.valid()) {
+    ASSIGN_OR_RETURN(socket, BindTcp(endpoint));
+  }
+  kept.Keep(socket.get());
   Log(LogLevel::kInfo, "listening on TCP",
       {{"address", config.tcp.listen}, {"tokens", std::to_string(tokens.size())}});
   access.SetTokens(std::move(tokens));
@@ -252,8 +203,11 @@ void TellSystemd() {
     Log(LogLevel::kWarning, "cannot notify systemd", {{"error", notified.error().ToString()}});
 }
 
-void RemoveSocket(const Config& config, const Socket& socket) {
-  if (!socket.passed && ::unlink(config.socket.c_str()) != 0)
+// One that a successor listens on, or will, stays.
+void RemoveSocket(const Config& config, const Socket& socket, const KeptSockets& kept,
+                  const TakeoverServer& takeover) {
+  const bool followed = socket.passed || takeover.leaving() || kept.stores(config.socket);
+  if (!followed && ::unlink(config.socket.c_str()) != 0)
     Log(LogLevel::kWarning, "cannot remove the socket", {{"error", ErrnoName(errno)}});
 }
 
@@ -326,7 +280,7 @@ struct ImageMakers {
 
 // Both listeners and what they and the signals lead to.
 struct Serving {
-  Serving(CommandLine& line, UniqueFd socket, Api& api)
+  Serving(CommandLine& line, UniqueFd socket, KeptSockets& kept, Api& api)
       : dispatch([&api](Request request, Responder responder) {
           Dispatch(api, std::move(request), std::move(responder));
         }),
@@ -343,7 +297,13 @@ struct Serving {
                         api.sandboxes.RecountOwners();
                         servers.SetOptions(MakeOptions(config), MakeTcpOptions(config));
                       }}),
-        stopper(api.loop, servers, api.sandboxes, api.watching, line.config, reloader) {
+        stopper({.loop = api.loop,
+                 .server = servers,
+                 .sandboxes = api.sandboxes,
+                 .watching = api.watching,
+                 .config = line.config,
+                 .reloader = reloader,
+                 .kept = kept}) {
     api.info.SetConfigurationView([this] { return reloader.ToJson(); });
     api.watching.SetConnections([this] {
       return Watching::Connections{servers.connections(), servers.requests_under_way()};
@@ -363,6 +323,16 @@ struct Serving {
   Stopper stopper;
 };
 
+TakeoverServer::Parts MakeTakeoverParts(Loop& loop, const Place& place, const Socket& socket,
+                                        const StringPairs& environment, Stopper& stopper) {
+  return {.loop = loop,
+          .kept = place.sockets,
+          .socket_passed = socket.passed,
+          .environment = environment,
+          .leave = [&stopper] { stopper.Leave(); },
+          .stay = [&stopper] { stopper.Stay(); }};
+}
+
 // An image job cannot be stopped; the store sweeps half-made layers at the next start.
 void ExitUnlessIdle(const Worker& worker, Audit& audit) {
   if (worker.idle()) return;
@@ -375,15 +345,21 @@ void ExitUnlessIdle(const Worker& worker, Audit& audit) {
 Status RunServer(CommandLine line) {
   Config& config = line.config;  // the loop's: a reload changes it
   RaiseFileLimit();
-  const std::optional<Milliseconds> watchdog_interval = TakeWatchdogInterval(::getpid());
-  ASSIGN_OR_RETURN(const UniqueFd lock, LockRunDirectory(config.run_dir));
+  // First what can fail while a predecessor still runs.
+  ASSIGN_OR_RETURN(const std::string init_path, FindInit(config.init_path));
+  ASSIGN_OR_RETURN(const std::string egress_program, FindProgram("hutch-egress"));
   ASSIGN_OR_RETURN(const cgroups::Layout layout, cgroups::DetectLayout());
+  ASSIGN_OR_RETURN(Place place, TakePlace(config.run_dir, config.socket,
+                                          line.takeover ? Arrival::kTakeover : Arrival::kFirst));
+  const StringPairs systemd_variables = SystemdVariables();
+  const std::optional<Milliseconds> watchdog_interval = TakeWatchdogInterval(::getpid());
   ASSIGN_OR_RETURN(
       const cgroups::Tree tree,
       cgroups::Tree::Open(layout, cgroups::TreeConfig{.parent = config.cgroup_parent}));
   Watching watching;
   Loop loop;  // outlives all that has watches and timers
-  ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Runtime> runtime, StartRuntime(config, tree));
+  ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Runtime> runtime,
+                   StartRuntime(config, tree, init_path));
   ASSIGN_OR_RETURN(const UniqueFd signals,
                    WatchSignals());  // after the spawn server, which keeps its own
   ASSIGN_OR_RETURN(const std::unique_ptr<rootfs::Store> store, OpenStore(config));
@@ -391,8 +367,8 @@ Status RunServer(CommandLine line) {
   Worker worker(kWorkerThreads);  // the first threads
   Worker walker(kWalkerThreads);  // of its own: a command's answer must not wait for an import
   Sandboxes::Parts parts = MakeParts(loop, config, *runtime, *store, tree.mode());
-  ASSIGN_OR_RETURN(const std::string egress_program, FindProgram("hutch-egress"));
   NetworkMakers makers(loop, config, audit, egress_program);
+  makers.forwards.SetKept(&place.sockets);
   AddParts(walker, audit, makers, watching, &parts);
   watching.DaemonStarted();
   Sandboxes sandboxes(parts);
@@ -413,9 +389,13 @@ Status RunServer(CommandLine line) {
           .image_archives = image_makers.archives,
           .workspaces = makers.workspaces,
           .watching = watching};
-  ASSIGN_OR_RETURN(Socket socket, OpenSocket(config));
-  Serving serving(line, std::move(socket.fd), api);
-  RETURN_IF_ERROR(OpenTcp(loop, config, serving.access, &serving.servers));
+  ASSIGN_OR_RETURN(Socket socket, OpenSocket(config, place));
+  Serving serving(line, std::move(socket.fd), place.sockets, api);
+  RETURN_IF_ERROR(OpenTcp(loop, config, place.sockets, serving.access, &serving.servers));
+  place.sockets.CloseRest();
+  TakeoverServer takeover(
+      config.run_dir, MakeTakeoverParts(loop, place, socket, systemd_variables, serving.stopper));
+  RETURN_IF_ERROR(takeover.Start());
   serving.Follow(signals.get());
   sandboxes.Start();
   serving.servers.Start();
@@ -425,7 +405,7 @@ Status RunServer(CommandLine line) {
 
   loop.Run();
 
-  RemoveSocket(config, socket);
+  RemoveSocket(config, socket, place.sockets, takeover);
   audit.Record({.kind = AuditKind::kDaemonStopped});
   serving.Close();
   loop.RunPending();

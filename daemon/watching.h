@@ -44,7 +44,8 @@ class Watching {
   void ImageChanged(AuditKind kind, const std::string& subject, const Status& outcome);
   void DaemonStarted();
   void DaemonReloaded(const oci::Json& detail);
-  void DaemonStops();  // the last event
+  void DaemonStops();                        // the last event
+  void DaemonGoesOn() { events_.Resume(); }  // it does not stop after all
 
   // What the HTTP server knows; zeros until it is there.
   struct Connections {

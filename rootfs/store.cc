@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/fault_point.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "oci/json.h"
@@ -140,7 +141,10 @@ Status StoreImpl::SaveIndex() const {
     return Error{.code = Code::kLimit,
                  .what = "an index of images of more than " + FormatSize(kMaxDocumentBytes),
                  .hint = "remove names or images: hutch image ls"};
-  return WriteFileAtomic(images_dir_ + "/index.json", text, Durability::kDisk);
+  FaultPoint("index unwritten");
+  RETURN_IF_ERROR(WriteFileAtomic(images_dir_ + "/index.json", text, Durability::kDisk));
+  FaultPoint("index written");
+  return OkStatus();
 }
 
 Store::Removed StoreImpl::CollectGarbage(std::vector<std::string>* doomed) {
@@ -158,6 +162,7 @@ Store::Removed StoreImpl::CollectGarbage(std::vector<std::string>* doomed) {
     const std::string away = layers_dir_ + "/" + kTemporaryPrefix + RandomBase32(16);
     const uint64_t size = LayerSize(path);
     if (::rename(path.c_str(), away.c_str()) != 0) continue;  // collected the next time
+    FaultPoint("garbage moved away");
     doomed->push_back(away);
     removed.layers.push_back("sha256:" + name);
     removed.freed_bytes += size;

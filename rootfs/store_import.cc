@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/fault_point.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "rootfs/digest.h"
@@ -137,12 +138,14 @@ Result<Image> StoreImpl::Commit(const ImageSource& source, const std::string& re
   }
   for (LayerJob& job : *jobs)
     if (job.directory) RETURN_IF_ERROR(job.directory->RenameTo(LayerPath(job.layer.diff_id)));
+  FaultPoint("layer renamed");
   ASSIGN_OR_RETURN(const UniqueFd layers, hutch::Open(layers_dir_, O_RDONLY | O_DIRECTORY));
   if (::fsync(layers.get()) != 0) return SysError(errno, "fsync " + layers_dir_);
   RETURN_IF_ERROR(
       WriteFileAtomic(BlobPath(source.config_digest), source.config, Durability::kDisk));
   RETURN_IF_ERROR(
       WriteFileAtomic(BlobPath(source.manifest_digest), source.manifest, Durability::kDisk));
+  FaultPoint("image blobs written");
   ASSIGN_OR_RETURN(Entry entry, ReadEntry(source.manifest_digest, source.config_digest));
   return PutEntry(std::move(entry), name);
 }

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/fault_point.h"
 #include "base/file.h"
 #include "base/sys_raw.h"
 #include "oci/json.h"
@@ -86,9 +87,12 @@ Status RuntimeImpl::SaveState(const Sandbox& sandbox, const std::string& saved) 
                            {"live_proc", sandbox.proc_files_fd() >= 0},
                            {"scratch", scratch},
                            {"saved", saved}};
+  FaultPoint("state file unwritten");
   // On a tmpfs: it dies with a reboot exactly as sandboxes do.
-  return WriteFileAtomic(workshop_.sandboxes_dir + "/" + sandbox.id() + "/" + kStateName,
-                         oci::PrintJson(state), Durability::kMemory);
+  RETURN_IF_ERROR(WriteFileAtomic(workshop_.sandboxes_dir + "/" + sandbox.id() + "/" + kStateName,
+                                  oci::PrintJson(state), Durability::kMemory));
+  FaultPoint("state file written");
+  return OkStatus();
 }
 
 Status RuntimeImpl::NoteActivity(const Sandbox& sandbox,
@@ -112,6 +116,7 @@ Result<Recovered> RuntimeImpl::TakeUp(const std::string& id) {
                    ReadFile(shell->DirectoryPath() + "/" + kStateName, kMaxStateBytes));
   ASSIGN_OR_RETURN(const oci::Json state,
                    oci::ParseJson(text, {.max_bytes = kMaxStateBytes, .max_depth = 8}));
+  FaultPoint("state file of a sandbox read");
   uint64_t version = 0, host_id_start = 0;
   std::string saved;
   bool live_proc = false;

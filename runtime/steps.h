@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/fault_point.h"
 #include "base/result.h"
 #include "runtime/sandbox.h"
 
@@ -26,7 +27,9 @@ template <class Context>
 Status UndoSteps(std::span<const StepRow<Context>> rows, Context& context) {
   for (size_t i = rows.size(); i-- > 0;) {
     if (rows[i].undo == nullptr) continue;
+    StepFault(StepMoment::kBeforeUndo, rows[i].name);
     Status status = rows[i].undo(context);
+    StepFault(StepMoment::kAfterUndo, rows[i].name);
     if (status) continue;
     Error error = std::move(status).error();
     error.step = rows[i].name;
@@ -42,7 +45,9 @@ Status RunSteps(std::span<const StepRow<Context>> rows, Context& context,
                 std::vector<Timing>* timings) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto start = std::chrono::steady_clock::now();
+    StepFault(StepMoment::kBefore, rows[i].name);
     Status status = rows[i].run(context);
+    StepFault(StepMoment::kAfter, rows[i].name);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     timings->push_back({rows[i].name, took.count()});
     if (status) continue;

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/file.h"
+#include "daemon/kept_sockets.h"
 #include "tests/base/temp_dir.h"
 
 namespace hutch::daemon {
@@ -43,9 +44,9 @@ TEST(Listener, AStaleSocketIsReplacedAndAFileIsNot) {
 TEST(Listener, PassedSocketsAreForTheProcessNamedOnly) {
   ::setenv("LISTEN_PID", "1", 1);
   ::setenv("LISTEN_FDS", "1", 1);
-  const Result<std::optional<UniqueFd>> passed = TakePassedSocket();
-  ASSERT_TRUE(passed.has_value());
-  EXPECT_FALSE(passed->has_value());
+  KeptSockets kept;
+  ASSERT_TRUE(kept.TakePassed().has_value());
+  EXPECT_FALSE(kept.TakeActivated().has_value());
   EXPECT_EQ(::getenv("LISTEN_FDS"), nullptr);
 }
 
