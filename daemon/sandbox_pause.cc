@@ -10,6 +10,10 @@ namespace hutch::daemon {
 
 using std::chrono::duration_cast;
 
+Status ThawUnlessSealing(const SandboxEntry& entry) {
+  return entry.sealing ? OkStatus() : entry.sandbox->group().Thaw();
+}
+
 void Sandboxes::Pause(SandboxEntry& entry, MoveCause cause, PauseDone done) {
   if (entry.moments.state == SandboxState::kPaused) return done(OkStatus());
   entry.pause_waiters.push_back(std::move(done));
@@ -41,7 +45,7 @@ Status Sandboxes::BecomePaused(SandboxEntry& entry, MoveCause cause) {
   AddToHistory({SandboxState::kPaused, cause, now}, &changed.history);
   const Status saved = SaveRecord(entry, changed);
   if (!saved.has_value()) {
-    IgnoreError(entry.sandbox->group().Thaw(), "a resume or its end does it");
+    IgnoreError(ThawUnlessSealing(entry), "a resume or its end does it");
     return saved;
   }
   entry.facts.paused_idle_ms = changed.paused_idle_ms;
@@ -57,7 +61,7 @@ Status Sandboxes::BecomePaused(SandboxEntry& entry, MoveCause cause) {
 Status Sandboxes::Resume(SandboxEntry& entry, MoveCause cause) {
   if (entry.pausing != nullptr) {
     entry.pausing.reset();
-    const Status thawed = entry.sandbox->group().Thaw();
+    const Status thawed = ThawUnlessSealing(entry);
     TellPauseWaiters(entry, Error{.code = Code::kBadState,
                                   .what = "sandbox " + entry.facts.id + " was resumed meanwhile"});
     CheckDeadlines(entry);
@@ -77,7 +81,7 @@ Status Sandboxes::Resume(SandboxEntry& entry, MoveCause cause) {
   AddToHistory({SandboxState::kRunning, cause, now}, &changed.history);
   // The record first: one that is frozen and said to run is thawed by a later daemon.
   RETURN_IF_ERROR(SaveRecord(entry, changed));
-  const Status thawed = entry.sandbox->group().Thaw();
+  const Status thawed = ThawUnlessSealing(entry);
   if (!thawed.has_value()) {
     IgnoreError(SaveRecord(entry, entry.facts), "logged; the next resume says the same");
     return thawed;

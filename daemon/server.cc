@@ -24,6 +24,7 @@
 #include "daemon/listener.h"
 #include "daemon/reload.h"
 #include "daemon/routes.h"
+#include "daemon/sandbox_snapshots.h"
 #include "daemon/sandboxes.h"
 #include "daemon/tcp_listener.h"
 #include "daemon/watchdog.h"
@@ -364,8 +365,8 @@ struct Serving {
 };
 
 // An image job cannot be stopped; the store sweeps half-made layers at the next start.
-void ExitUnlessIdle(const Worker& worker, Audit& audit) {
-  if (worker.idle()) return;
+void ExitUnlessIdle(bool idle, Audit& audit) {
+  if (idle) return;
   audit.Flush();
   std::_Exit(EXIT_SUCCESS);
 }
@@ -398,6 +399,7 @@ Status RunServer(CommandLine line) {
   Sandboxes sandboxes(parts);
   RETURN_IF_ERROR(sandboxes.Recover());
   ImageMakers image_makers(loop, config, worker, *store, sandboxes);
+  SandboxSnapshots snapshots(loop, sandboxes, *store);
   Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
   FilesProgram files;
   Api api{.loop = loop,
@@ -412,12 +414,14 @@ Status RunServer(CommandLine line) {
           .image_keeping = image_makers.keeping,
           .image_archives = image_makers.archives,
           .workspaces = makers.workspaces,
-          .watching = watching};
+          .watching = watching,
+          .snapshots = snapshots};
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config));
   Serving serving(line, std::move(socket.fd), api);
   RETURN_IF_ERROR(OpenTcp(loop, config, serving.access, &serving.servers));
   serving.Follow(signals.get());
   sandboxes.Start();
+  snapshots.Start();
   serving.servers.Start();
   Announce(config, tree, audit, sandboxes);
   Watchdog watchdog;
@@ -429,7 +433,7 @@ Status RunServer(CommandLine line) {
   audit.Record({.kind = AuditKind::kDaemonStopped});
   serving.Close();
   loop.RunPending();
-  ExitUnlessIdle(worker, audit);
+  ExitUnlessIdle(worker.idle() && snapshots.idle(), audit);
   return OkStatus();
 }
 
