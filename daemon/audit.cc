@@ -71,6 +71,8 @@ constexpr KindRow kKinds[] = {
     {AuditKind::kDaemonStopped, "daemon_stopped"},
     {AuditKind::kConfigReloaded, "config_reloaded"},
     {AuditKind::kEntriesLost, "entries_lost"},
+    {AuditKind::kSandboxSnapshot, "sandbox_snapshot"},
+    {AuditKind::kSandboxForked, "sandbox_forked"},
 };
 
 int64_t Milliseconds1970(WallTime time) {

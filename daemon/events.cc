@@ -38,6 +38,8 @@ constexpr KindRow kKinds[] = {
     {EventKind::kDaemonStarted, "daemon.started", Frequency::kRare},
     {EventKind::kDaemonStopping, "daemon.stopping", Frequency::kRare},
     {EventKind::kDaemonReloaded, "daemon.reloaded", Frequency::kRare},
+    {EventKind::kSandboxSnapshot, "sandbox.snapshot", Frequency::kRare},
+    {EventKind::kSandboxForked, "sandbox.forked", Frequency::kRare},
 };
 static_assert(std::size(kKinds) == kEventKinds);
 static_assert([] {

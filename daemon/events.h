@@ -39,8 +39,10 @@ enum class EventKind : uint8_t {
   kDaemonStarted,
   kDaemonStopping,
   kDaemonReloaded,
+  kSandboxSnapshot,  // its files became an image
+  kSandboxForked,
 };
-inline constexpr size_t kEventKinds = 20;
+inline constexpr size_t kEventKinds = 22;
 const char* EventKindName(EventKind kind);
 std::optional<EventKind> ParseEventKind(std::string_view name);
 

@@ -174,8 +174,6 @@ void AddOutput(CapturedOutput out, CapturedOutput err, oci::Json* json) {
   }
 }
 
-namespace {
-
 oci::Json FilesJson(const std::optional<rootfs::ChangeSet>& files) {
   if (!files) return nullptr;
   oci::Json list = oci::Json::array();
@@ -190,6 +188,8 @@ oci::Json FilesJson(const std::optional<rootfs::ChangeSet>& files) {
   }
   return list;
 }
+
+namespace {
 
 void AddFiles(const std::optional<rootfs::ChangeSet>& files, oci::Json* json) {
   (*json)["files_changed"] = FilesJson(files);

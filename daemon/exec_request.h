@@ -64,6 +64,7 @@ struct ExecResult {
 oci::Json ExecJson(ExecResult result);
 // The same without the output: the last event of a stream.
 oci::Json ExecEndJson(const ExecResult& result);
+oci::Json FilesJson(const std::optional<rootfs::ChangeSet>& files);
 // Adds stdout and what is told of it, likewise stderr.
 void AddOutput(CapturedOutput out, CapturedOutput err, oci::Json* json);
 

@@ -19,6 +19,10 @@ void HandlePause(Api& api, Request request, Responder responder);
 void HandleResume(Api& api, Request request, Responder responder);
 void HandleExec(Api& api, Request request, Responder responder);
 
+void HandleSnapshot(Api& api, Request request, Responder responder);  // snapshot_handlers.cc
+void HandleFork(Api& api, Request request, Responder responder);
+void HandleDiff(Api& api, Request request, Responder responder);
+
 void HandleEvents(Api& api, Request request, Responder responder);
 void HandleMetrics(Api& api, Request request, Responder responder);
 void HandleStats(Api& api, Request request, Responder responder);

@@ -19,6 +19,7 @@ class FilesProgram;
 class ImageArchives;
 class ImageKeeping;
 class Info;
+class SandboxSnapshots;
 class Watching;
 class Workspaces;
 
@@ -37,6 +38,7 @@ struct Api {
   ImageArchives& image_archives;
   Workspaces& workspaces;
   Watching& watching;
+  SandboxSnapshots& snapshots;
 };
 
 struct Route {

@@ -45,6 +45,8 @@ struct SandboxEntry {
   std::unique_ptr<FreezeWait> pausing;
   std::vector<std::function<void(const Status&)>> pause_waiters;
 
+  bool sealing = false;  // its files are being read: frozen until that is done, whatever its state
+
   std::map<uint64_t, std::function<void()>> move_watchers;  // called after each move
 
   // Its end.
@@ -68,6 +70,8 @@ using LivingSandboxes = std::map<std::string, std::unique_ptr<SandboxEntry>>;  /
 
 // kBadState, saying in what state it is, and why.
 Error NotUsable(const SandboxEntry& entry);
+// Unless its files are being read: then it is thawed after that, if it is not paused by then.
+Status ThawUnlessSealing(const SandboxEntry& entry);
 // Whether it is as old as it may become.
 bool LifetimeOver(const SandboxEntry& entry);
 

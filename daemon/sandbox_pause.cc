@@ -11,6 +11,10 @@ namespace hutch::daemon {
 
 using std::chrono::duration_cast;
 
+Status ThawUnlessSealing(const SandboxEntry& entry) {
+  return entry.sealing ? OkStatus() : entry.sandbox->group().Thaw();
+}
+
 void Sandboxes::Pause(SandboxEntry& entry, MoveCause cause, PauseDone done) {
   if (entry.moments.state == SandboxState::kPaused) return done(OkStatus());
   entry.pause_waiters.push_back(std::move(done));
@@ -44,7 +48,7 @@ Status Sandboxes::BecomePaused(SandboxEntry& entry, MoveCause cause) {
   const Status saved = SaveRecord(entry, changed);
   FaultPoint("pause recorded");
   if (!saved.has_value()) {
-    IgnoreError(entry.sandbox->group().Thaw(), "a resume or its end does it");
+    IgnoreError(ThawUnlessSealing(entry), "a resume or its end does it");
     return saved;
   }
   entry.facts.paused_idle_ms = changed.paused_idle_ms;
@@ -60,7 +64,7 @@ Status Sandboxes::BecomePaused(SandboxEntry& entry, MoveCause cause) {
 Status Sandboxes::Resume(SandboxEntry& entry, MoveCause cause) {
   if (entry.pausing != nullptr) {
     entry.pausing.reset();
-    const Status thawed = entry.sandbox->group().Thaw();
+    const Status thawed = ThawUnlessSealing(entry);
     TellPauseWaiters(entry, Error{.code = Code::kBadState,
                                   .what = "sandbox " + entry.facts.id + " was resumed meanwhile"});
     CheckDeadlines(entry);
@@ -81,7 +85,7 @@ Status Sandboxes::Resume(SandboxEntry& entry, MoveCause cause) {
   // The record first: one that is frozen and said to run is thawed by a later daemon.
   RETURN_IF_ERROR(SaveRecord(entry, changed));
   FaultPoint("resume recorded");
-  const Status thawed = entry.sandbox->group().Thaw();
+  const Status thawed = ThawUnlessSealing(entry);
   FaultPoint("resume thawed");
   if (!thawed.has_value()) {
     IgnoreError(SaveRecord(entry, entry.facts), "logged; the next resume says the same");

@@ -8,6 +8,7 @@
 #include "daemon/devcontainer.h"
 #include "daemon/limits.h"
 #include "daemon/network_request.h"
+#include "daemon/sealed_directories.h"
 #include "daemon/watching.h"
 
 namespace hutch::daemon {
@@ -181,6 +182,7 @@ Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Cr
   entry->facts.process = request.spec.process;
   entry->facts.fields = std::move(fields);
   RETURN_IF_ERROR(AddUserLayer(*image, entry->facts, request));
+  RETURN_IF_ERROR(UseSealedDirectories(image->config, request));
   SandboxFields& placed_fields = entry->facts.fields;
   if (placed_fields.has_lifecycle)
     entry->facts.lifecycle = {.state = LifecycleFacts::State::kRunning, .awaited = true};
@@ -367,7 +369,7 @@ Status Sandboxes::TrackFiles(SandboxEntry& entry) {
                            .roots = scratch.roots,
                            .layers = {}};
   ASSIGN_OR_RETURN(parts.scratch, Duplicate(scratch.fd.get()));
-  if (!entry.facts.fields.readonly_root) {
+  if (rootfs::HasUpper(scratch.roots)) {
     ASSIGN_OR_RETURN(const rootfs::Image image, parts_.store.Resolve(entry.facts.image_id));
     for (const std::string& diff_id : image.diff_ids) {
       ASSIGN_OR_RETURN(UniqueFd layer, parts_.store.OpenLayer(diff_id));

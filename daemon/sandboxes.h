@@ -31,6 +31,8 @@
 namespace hutch::daemon {
 
 class Sandboxes {
+  friend class SandboxSnapshots;
+
  public:
   using Parts = SandboxParts;
   using Created = std::function<void(Result<SandboxEntry*>)>;

@@ -25,6 +25,7 @@
 #include "daemon/listener.h"
 #include "daemon/reload.h"
 #include "daemon/routes.h"
+#include "daemon/sandbox_snapshots.h"
 #include "daemon/sandboxes.h"
 #include "daemon/stopper.h"
 #include "daemon/takeover.h"
@@ -334,8 +335,8 @@ TakeoverServer::Parts MakeTakeoverParts(Loop& loop, const Place& place, const So
 }
 
 // An image job cannot be stopped; the store sweeps half-made layers at the next start.
-void ExitUnlessIdle(const Worker& worker, Audit& audit) {
-  if (worker.idle()) return;
+void ExitUnlessIdle(bool idle, Audit& audit) {
+  if (idle) return;
   audit.Flush();
   std::_Exit(EXIT_SUCCESS);
 }
@@ -374,6 +375,7 @@ Status RunServer(CommandLine line) {
   Sandboxes sandboxes(parts);
   RETURN_IF_ERROR(sandboxes.Recover());
   ImageMakers image_makers(loop, config, worker, *store, sandboxes);
+  SandboxSnapshots snapshots(loop, sandboxes, *store);
   Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
   FilesProgram files;
   Api api{.loop = loop,
@@ -388,7 +390,8 @@ Status RunServer(CommandLine line) {
           .image_keeping = image_makers.keeping,
           .image_archives = image_makers.archives,
           .workspaces = makers.workspaces,
-          .watching = watching};
+          .watching = watching,
+          .snapshots = snapshots};
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config, place));
   Serving serving(line, std::move(socket.fd), place.sockets, api);
   RETURN_IF_ERROR(OpenTcp(loop, config, place.sockets, serving.access, &serving.servers));
@@ -398,6 +401,7 @@ Status RunServer(CommandLine line) {
   RETURN_IF_ERROR(takeover.Start());
   serving.Follow(signals.get());
   sandboxes.Start();
+  snapshots.Start();
   serving.servers.Start();
   Announce(config, tree, audit, sandboxes);
   Watchdog watchdog;
@@ -409,7 +413,7 @@ Status RunServer(CommandLine line) {
   audit.Record({.kind = AuditKind::kDaemonStopped});
   serving.Close();
   loop.RunPending();
-  ExitUnlessIdle(worker, audit);
+  ExitUnlessIdle(worker.idle() && snapshots.idle(), audit);
   return OkStatus();
 }
 

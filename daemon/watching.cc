@@ -90,6 +90,14 @@ void Watching::SandboxResumed(const SandboxEntry& entry) {
   Tell(EventKind::kSandboxResumed, entry, {{"cause", CauseName(entry.facts.history.back().cause)}});
 }
 
+void Watching::SandboxSealed(const SandboxEntry& entry, const oci::Json& detail) {
+  Tell(EventKind::kSandboxSnapshot, entry, detail);
+}
+
+void Watching::SandboxForked(const SandboxEntry& entry, const oci::Json& detail) {
+  Tell(EventKind::kSandboxForked, entry, detail);
+}
+
 void Watching::SandboxExpires(const SandboxEntry& entry, const Deadlines::Warning& warning) {
   Tell(EventKind::kSandboxExpiring, entry,
        {{"reason", CauseName(warning.cause)}, {"seconds_left", warning.seconds_left}});

@@ -3,6 +3,7 @@
 // nothing is followed, the mount is never left, and every dimension is bounded.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -28,6 +29,10 @@ struct TrackedRoot {
 // the upper. The overlay's work directory never is. Pure.
 std::vector<TrackedRoot> TrackedRoots(const MountPlan& plan, const std::string& upper_name);
 
+inline bool HasUpper(std::span<const TrackedRoot> roots) {
+  return std::any_of(roots.begin(), roots.end(), [](const TrackedRoot& r) { return r.is_upper; });
+}
+
 // The file systems of one sandbox at one moment, about 64 bytes an entry and its name. Movable,
 // immutable, readable from any thread.
 class Snapshot {
@@ -49,6 +54,9 @@ class Snapshot {
   // CAP_DAC_READ_SEARCH. Blocks for about a microsecond an entry. A directory that vanishes
   // meanwhile is empty; kKernel only when a root cannot be opened for another reason.
   static Result<Snapshot> Take(int scratch_fd, std::span<const TrackedRoot> roots);
+
+  // Of so many roots in which there is nothing: what a Diff against it tells is all that was made.
+  static Snapshot OfNothing(size_t root_count);
 
   // False when kMaxTrackedFiles, kMaxTrackedNameBytes, kMaxTrackedDepth or a path's length ended
   // the walk early: some directories are then not `listed`.

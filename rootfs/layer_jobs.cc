@@ -28,7 +28,7 @@ struct Running {
 
 Error LayerError(const LayerJob& job, Error error) {
   const std::string& shown = job.layer.digest.empty() ? job.layer.diff_id : job.layer.digest;
-  error.what = "layer " + shown + ": " + error.what;
+  if (!shown.empty()) error.what = "layer " + shown + ": " + error.what;
   return error;
 }
 
@@ -76,6 +76,7 @@ Status Complete(Running& running) {
     return Corrupt(job, "its bytes have digest " + job.report.digest);
   if (job.report.error) return LayerError(job, *job.report.error);
   if (job.report.digest.empty()) return LayerError(job, Error{.what = "a report without digest"});
+  if (job.layer.diff_id.empty()) job.layer.diff_id = job.report.diff_id;
   if (job.report.diff_id != job.layer.diff_id)
     return Corrupt(job, "unpacks to " + job.report.diff_id + ", not " + job.layer.diff_id);
   job.layer.digest = job.report.digest;

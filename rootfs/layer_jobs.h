@@ -31,7 +31,8 @@ struct LayerRun {
 };
 
 // Runs every job in a confined unpacker as its bytes are there. Each digest the layer claims was
-// verified when this succeeds, and layer.digest and .size are known. kCorrupt names the digest; the
+// verified when this succeeds, and layer.digest and .size are known; so is the diffID of one that
+// claims none. kCorrupt names the digest; the
 // first error stops the others. Reports bytes read of all of them as stage "unpack".
 Status RunLayerJobs(const LayerRun& run, LayerInputs& inputs, std::vector<LayerJob>* jobs);
 

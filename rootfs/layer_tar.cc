@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 
 #include "base/file.h"
 #include "base/sys_raw.h"
@@ -23,6 +25,8 @@ constexpr uint64_t kInside = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_
 constexpr std::string_view kWhiteout = ".wh.";
 constexpr char kOpaqueName[] = ".wh..wh..opq";
 constexpr char kOpaqueXattr[] = "trusted.overlay.opaque";
+// What overlayfs says of an entry whose content is elsewhere; switched off where an upper is made.
+constexpr const char* kElsewhereXattrs[] = {"trusted.overlay.redirect", "trusted.overlay.metacopy"};
 constexpr std::string_view kKept = "user.";
 constexpr size_t kReadBytes = 1u << 20;
 constexpr size_t kMaxTargetBytes = 4096;
@@ -37,10 +41,22 @@ Error Failed(const char* verb, const std::string& path) {
 constexpr size_t kPerName = 64;
 size_t BytesToKeep(std::string_view name) { return name.size() + kPerName; }
 
+using AttributeList = std::vector<std::pair<std::string, std::string>>;
+
+// What the tree is that is written.
+struct Tree {
+  bool is_layer = true;             // has whiteouts and opaque directories
+  bool opaque_root = false;         // hides what is below its first directory
+  uint32_t host_id_start = 0;       // owners count from here
+  SkippedFiles* skipped = nullptr;  // of a sandbox: what no layer can hold; nullptr: an error
+};
+
 class Packer {
  public:
   explicit Packer(const ByteSink& sink) : tar_(sink), buffer_(kReadBytes) {}
+  void Begin(const Tree& tree) { tree_ = tree; }
   Status Directory(int fd, const std::string& path, size_t depth);
+  Status Parent(const std::string& path, const std::optional<LowerEntry>& found);
   Status End() { return tar_.End(); }
 
  private:
@@ -49,6 +65,10 @@ class Packer {
     struct stat st;
   };
   TarHeader HeaderOf(const Entry& entry, char type) const;
+  Status CheckOwner(const Entry& entry) const;
+  Status CheckWhole(int fd, const std::string& path) const;
+  Result<AttributeList> Attributes(int fd, const std::string& path);
+  Status Skip(const std::string& path, const char* why);
   Status One(int dir_fd, const Entry& entry, size_t depth);
   Status Marker(const std::string& path);
   Status File(int dir_fd, const Entry& entry);
@@ -59,6 +79,7 @@ class Packer {
   Status Keep(size_t bytes);
 
   TarStream tar_;
+  Tree tree_;
   std::vector<char> buffer_;
   size_t kept_bytes_ = 0;
   std::map<ino_t, std::string> linked_;  // files of several links, by their first path
@@ -92,13 +113,11 @@ Result<std::vector<std::string>> Packer::NamesIn(int dir_fd, const std::string& 
   return names;
 }
 
-using Attributes = std::vector<std::pair<std::string, std::string>>;
-
-Result<Attributes> Xattrs(int fd, const std::string& path) {
+Result<AttributeList> Xattrs(int fd, const std::string& path) {
   char names[kMaxNamesBytes];
   const ssize_t size = ::flistxattr(fd, names, sizeof names);
   if (size < 0 && errno != ENOTSUP) return Failed("attributes of", path);
-  Attributes kept;
+  AttributeList kept;
   if (size <= 0) return kept;
   for (const std::string& name : Split({names, static_cast<size_t>(size)}, '\0')) {
     if (!name.starts_with(kKept)) continue;
@@ -137,9 +156,49 @@ TarHeader Packer::HeaderOf(const Entry& entry, char type) const {
   return TarHeader{.path = entry.path,
                    .type = type,
                    .mode = entry.st.st_mode & 07777u,
-                   .uid = entry.st.st_uid,
-                   .gid = entry.st.st_gid,
+                   .uid = entry.st.st_uid - tree_.host_id_start,
+                   .gid = entry.st.st_gid - tree_.host_id_start,
                    .mtime = entry.st.st_mtim};
+}
+
+Status Packer::CheckOwner(const Entry& entry) const {
+  const uint32_t first = tree_.host_id_start;
+  if (tree_.skipped == nullptr ||
+      (entry.st.st_uid - first <= kMaxOwnerId && entry.st.st_gid - first <= kMaxOwnerId))
+    return OkStatus();
+  return Error{.code = Code::kCorrupt,
+               .what = "\"" + entry.path + "\" belongs to nobody in the sandbox"};
+}
+
+Status Packer::CheckWhole(int fd, const std::string& path) const {
+  if (tree_.skipped == nullptr || !tree_.is_layer) return OkStatus();
+  for (const char* name : kElsewhereXattrs)
+    if (::fgetxattr(fd, name, nullptr, 0) > 0)
+      return Error{.code = Code::kUnsupported,
+                   .what = "\"" + path + "\" was renamed by overlayfs, which a layer cannot say"};
+  return OkStatus();
+}
+
+Status Packer::Skip(const std::string& path, const char* why) {
+  ++tree_.skipped->count;
+  if (tree_.skipped->examples.size() < kMaxSkippedExamples)
+    tree_.skipped->examples.push_back({"/" + path, why});
+  return OkStatus();
+}
+
+// Those a tar can name.
+Result<AttributeList> Packer::Attributes(int fd, const std::string& path) {
+  ASSIGN_OR_RETURN(auto attributes, Xattrs(fd, path));
+  if (tree_.skipped == nullptr) return attributes;
+  const size_t all = attributes.size();
+  std::erase_if(attributes,
+                [](const auto& one) { return one.first.find('=') != std::string::npos; });
+  if (attributes.size() != all) RETURN_IF_ERROR(Skip(path, "an attribute whose name holds '='"));
+  if (attributes.size() > kMaxXattrsPerEntry) {
+    attributes.resize(kMaxXattrsPerEntry);
+    RETURN_IF_ERROR(Skip(path, "more attributes than a layer may hold"));
+  }
+  return attributes;
 }
 
 Status Packer::Copy(int fd, const Entry& entry, uint64_t offset, uint64_t size) {
@@ -169,7 +228,8 @@ Status Packer::File(int dir_fd, const Entry& entry) {
     return Error{.code = Code::kCorrupt, .what = "\"" + entry.path + "\" changed in the store"};
   TarHeader header = HeaderOf(entry, '0');
   header.size = static_cast<uint64_t>(st.st_size);
-  ASSIGN_OR_RETURN(header.xattrs, Xattrs(fd.get(), entry.path));
+  RETURN_IF_ERROR(CheckWhole(fd.get(), entry.path));
+  ASSIGN_OR_RETURN(header.xattrs, Attributes(fd.get(), entry.path));
   const bool whole = static_cast<uint64_t>(st.st_blocks) * 512 >= header.size;
   if (!whole) {
     ASSIGN_OR_RETURN(header.pieces, Pieces(fd.get(), entry.path, header.size));
@@ -194,11 +254,14 @@ Status Packer::Link(int dir_fd, const Entry& entry) {
 Status Packer::Marker(const std::string& path) { return tar_.Begin(TarHeader{.path = path}); }
 
 Status Packer::One(int dir_fd, const Entry& entry, size_t depth) {
+  RETURN_IF_ERROR(CheckOwner(entry));
+  if (entry.name.starts_with(kWhiteout) && tree_.skipped != nullptr)
+    return Skip(entry.path, "a name that means a removal in a layer");
   if (entry.name.starts_with(kWhiteout))
     return Error{.code = Code::kUnsupported,
                  .what = "\"" + entry.path + "\" would mean a removal in another layer"};
   const mode_t type = entry.st.st_mode & S_IFMT;
-  if (type == S_IFCHR && entry.st.st_rdev == makedev(0, 0)) {
+  if (tree_.is_layer && type == S_IFCHR && entry.st.st_rdev == makedev(0, 0)) {
     const size_t parent = entry.path.size() - entry.name.size();
     return Marker(entry.path.substr(0, parent) + std::string(kWhiteout) + entry.name);
   }
@@ -208,6 +271,9 @@ Status Packer::One(int dir_fd, const Entry& entry, size_t depth) {
     if (fd < 0) return SysError(-fd, "open \"" + entry.path + "\"");
     return Directory(UniqueFd(fd).get(), entry.path, depth + 1);
   }
+  const bool held = type == S_IFREG || type == S_IFLNK || type == S_IFIFO;
+  if (!held && tree_.skipped != nullptr)
+    return Skip(entry.path, type == S_IFSOCK ? "a socket" : "a device");
   if (entry.st.st_nlink > 1) {
     const auto [first, is_new] = linked_.emplace(entry.st.st_ino, entry.path);
     if (is_new) RETURN_IF_ERROR(Keep(BytesToKeep(entry.path)));
@@ -230,13 +296,16 @@ Status Packer::Directory(int fd, const std::string& path, size_t depth) {
                  .what = "\"" + path + "\" is deeper than a layer may be"};
   Entry self{.path = path.empty() ? "." : path, .name = {}, .st = {}};
   if (::fstat(fd, &self.st) != 0) return Failed("stat", self.path);
+  RETURN_IF_ERROR(CheckOwner(self));
   TarHeader header = HeaderOf(self, '5');
-  ASSIGN_OR_RETURN(header.xattrs, Xattrs(fd, self.path));
+  RETURN_IF_ERROR(CheckWhole(fd, self.path));
+  ASSIGN_OR_RETURN(header.xattrs, Attributes(fd, self.path));
   RETURN_IF_ERROR(tar_.Begin(header));
   const std::string prefix = path.empty() ? "" : path + "/";
   char opaque = 'n';
   // Before what is in it, so that a reader that applies marks as they come removes nothing new.
-  if (::fgetxattr(fd, kOpaqueXattr, &opaque, 1) == 1 && opaque == 'y')
+  const bool marked = tree_.is_layer && ::fgetxattr(fd, kOpaqueXattr, &opaque, 1) == 1;
+  if ((marked && opaque == 'y') || (tree_.opaque_root && depth == 0))
     RETURN_IF_ERROR(Marker(prefix + kOpaqueName));
   ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(fd, self.path));
   for (const std::string& name : names) {
@@ -249,7 +318,69 @@ Status Packer::Directory(int fd, const std::string& path, size_t depth) {
   return OkStatus();
 }
 
+Status Packer::Parent(const std::string& path, const std::optional<LowerEntry>& found) {
+  TarHeader header{.path = path, .type = '5', .mode = 0755};
+  if (found && found->kind == FileKind::kDirectory) {
+    header.mode = found->mode;
+    header.uid = found->uid;
+    header.gid = found->gid;
+  }
+  return tar_.Begin(header);
+}
+
+// The directories above a root, which the layer must not change: those that the upper has are
+// written by then, the others stay as the layers have them.
+Status WriteParents(Packer& packer, int upper_fd, const std::string& path, const LowerLayers& lower,
+                    std::set<std::string>* written) {
+  for (size_t slash = path.find('/'); slash != std::string::npos;
+       slash = path.find('/', slash + 1)) {
+    const std::string parent = path.substr(0, slash);
+    if (!written->insert(parent).second) continue;
+    if (upper_fd >= 0) {
+      const UniqueFd there(sys::Openat2(upper_fd, parent.c_str(), O_PATH | O_DIRECTORY, kInside));
+      if (there.valid()) continue;
+    }
+    RETURN_IF_ERROR(packer.Parent(parent, lower.Find("/" + parent)));
+  }
+  return OkStatus();
+}
+
+Result<UniqueFd> OpenRoot(int scratch_fd, const TrackedRoot& root) {
+  UniqueFd fd(sys::Openat2(scratch_fd, root.source.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW,
+                           kInside | RESOLVE_NO_XDEV));
+  if (!fd.valid()) return SysError(-fd.release(), "open scratch " + root.source);
+  return fd;
+}
+
 }  // namespace
+
+std::vector<TrackedRoot> SealedRoots(std::span<const TrackedRoot> roots) {
+  std::vector<TrackedRoot> sealed;
+  for (const TrackedRoot& root : roots)
+    if (root.target != "/run") sealed.push_back(root);
+  // The upper's "/" first: what is mounted lies over it.
+  std::sort(sealed.begin(), sealed.end(),
+            [](const TrackedRoot& a, const TrackedRoot& b) { return a.target < b.target; });
+  return sealed;
+}
+
+Status WriteScratchTar(const ScratchTar& scratch, const ByteSink& sink, SkippedFiles* skipped) {
+  Packer packer(sink);
+  UniqueFd upper;
+  std::set<std::string> parents;
+  for (const TrackedRoot& root : SealedRoots(scratch.roots)) {
+    ASSIGN_OR_RETURN(UniqueFd fd, OpenRoot(scratch.scratch_fd, root));
+    packer.Begin({.is_layer = root.is_upper,
+                  .opaque_root = !root.is_upper,
+                  .host_id_start = scratch.host_id_start,
+                  .skipped = skipped});
+    const std::string path = root.target.substr(1);
+    RETURN_IF_ERROR(WriteParents(packer, upper.get(), path, scratch.lower, &parents));
+    RETURN_IF_ERROR(packer.Directory(fd.get(), path, 0));
+    if (root.is_upper) upper = std::move(fd);
+  }
+  return packer.End();
+}
 
 Status WriteLayerTar(int layer_fd, const ByteSink& sink) {
   const int fd = sys::Openat2(layer_fd, ".", O_RDONLY | O_DIRECTORY, kInside);

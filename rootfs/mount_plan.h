@@ -21,12 +21,14 @@ enum class MountOpKind : uint8_t {
   kMaskFile,       // the template's /dev/null over the target; a missing target is fine
   kReadonly,       // the target bound over itself, read-only; a missing target is fine
   kTemplateBind,   // a file of the templates (source) over the target, which may be missing
-  kProcSys,   // the templates' tree at source over the target, a procfs's sys; the kernel's own
-              // random/uuid shows through
-  kPinLink,   // keeps the symbolic link that is the target in use, through a descriptor
-  kSealProc,  // from now on only processes, and what is mounted over or pinned, are to be found
-              // in the procfs at the target; proved with names. source: must be found, or ""
-  kLast = kSealProc,
+  kProcSys,       // the templates' tree at source over the target, a procfs's sys; the kernel's own
+                  // random/uuid shows through
+  kPinLink,       // keeps the symbolic link that is the target in use, through a descriptor
+  kSealProc,      // from now on only processes, and what is mounted over or pinned, are to be found
+                  // in the procfs at the target; proved with names. source: must be found, or ""
+  kRootView,      // a directory of the root over itself, as writable as the root is now
+  kRootReadonly,  // the root is read-only from now on; what is mounted in it is not touched
+  kLast = kRootReadonly,
 };
 
 // Offsets point into the plan's string area; every string ends with a NUL.

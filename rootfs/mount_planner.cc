@@ -34,6 +34,7 @@ class Planner {
  public:
   MountPlan plan;
   std::vector<ScratchPlace> places;  // of the tmpfs mounts so far
+  bool readonly = true;              // the root
 
   uint32_t Text(const std::string& text) {
     const auto at = static_cast<uint32_t>(plan.strings.size());
@@ -147,6 +148,19 @@ Status PlanTmpfs(Planner& planner, const oci::Mount& mount, const std::string& t
   return OkStatus();
 }
 
+// A part of the root that can be written where the rest cannot. In a writable root it is nothing
+// of its own, save that tmpfs mounts below it are directories of it, too.
+Status PlanRootView(Planner& planner, const oci::Mount& mount, const std::string& target) {
+  const Options options = ReadOptions(mount);
+  if (!options.pairs.empty())
+    return MountError(mount, "unknown root option \"" + options.pairs.front().first + "\"");
+  planner.places.push_back({target, std::string(kUpperName) + "/" + target});
+  if (!planner.readonly) return OkStatus();
+  planner.plan.root_upper = true;
+  planner.Add(MountOpKind::kRootView, target).attributes = options.attributes;
+  return OkStatus();
+}
+
 // What is put in before the rest is taken away.
 void PlanHonestProc(Planner& planner, const std::string& target) {
   planner.plan.live_proc = true;
@@ -197,6 +211,7 @@ struct MountKind {
 constexpr MountKind kMountKinds[] = {
     {"tmpfs", "mode= uid= gid= size= nr_inodes=", PlanTmpfs},
     {"proc", "hidepid= subset=pid subset=honest", PlanProc},
+    {"root", "", PlanRootView},
 };
 
 Status PlanOne(Planner& planner, const oci::Mount& mount) {
@@ -237,6 +252,8 @@ std::vector<std::string> MountTypes() {
 Result<MountPlan> PlanMounts(const oci::Spec& spec, const AttachSlots& slots) {
   Planner planner;
   planner.Text("");  // offset 0 is the empty string
+  planner.readonly = spec.root.readonly;
+  planner.plan.root_upper = !spec.root.readonly;
   PlanDev(planner, slots);
   for (const oci::Mount& mount : spec.mounts) RETURN_IF_ERROR(PlanOne(planner, mount));
   for (const std::string& path : spec.linux_.readonly_paths)
@@ -244,6 +261,8 @@ Result<MountPlan> PlanMounts(const oci::Spec& spec, const AttachSlots& slots) {
   for (const std::string& path : spec.linux_.masked_paths)
     planner.Add(IsMaskedFile(path) ? MountOpKind::kMaskFile : MountOpKind::kMaskDirectory,
                 path.substr(path.find_first_not_of('/')));
+  // Last: a clone of a read-only mount is read-only.
+  if (spec.root.readonly && planner.plan.root_upper) planner.Add(MountOpKind::kRootReadonly, "");
   if (planner.plan.ops.size() > kMaxMountOps)
     return Error{.code = Code::kLimit,
                  .what = "more than " + std::to_string(kMaxMountOps) + " mounts"};

@@ -18,6 +18,7 @@ struct MountPlan {
   std::vector<ScratchDirectory> scratch_directories;
   bool default_proc = false;  // the ready-made procfs may be used
   bool live_proc = false;     // kProcFilesDirectory of the scratch file system has its files
+  bool root_upper = false;    // the root's overlay needs an upper: it is writable, or a part of it
 };
 
 // Descriptor numbers of kAttach ops: the caller's order of descriptors.

@@ -102,6 +102,13 @@ int DoReadonly(const MountContext& c, const char* target) noexcept {
               c.root_fd, target);
 }
 
+// The directory is found without links, and cloned by what was found.
+int DoRootView(const MountContext& c, const MountOp& op) noexcept {
+  const ScopedFd at{sys::Openat2(c.root_fd, c.strings + op.target, O_PATH | O_DIRECTORY, kInside)};
+  if (at.fd < 0) return -at.fd;
+  return Bind(at.fd, "", op.attributes, c.root_fd, c.strings + op.target);
+}
+
 // The kernel's file is taken while its directory can still be seen.
 int DoProcSys(const MountContext& c, const MountOp& op) noexcept {
   const ScopedFd uuid{sys::OpenTree(c.root_fd, kProcUuidTarget, OPEN_TREE_CLONE)};
@@ -177,6 +184,10 @@ int DoOp(const MountContext& c, const MountOp& op) noexcept {
       return DoPinLink(c, target);
     case MountOpKind::kSealProc:
       return DoSealProc(c, op);
+    case MountOpKind::kRootView:
+      return DoRootView(c, op);
+    case MountOpKind::kRootReadonly:
+      return SetAttributes(c.root_fd, MOUNT_ATTR_RDONLY);
   }
   return EINVAL;
 }

@@ -110,6 +110,12 @@ Result<UniqueFd> BuildOverlay(const OverlayRequest& request) {
   const UniqueFd fs(sys::Fsopen("overlay"));
   if (!fs.valid()) return CallError(fs.get(), "fsopen overlay");
   AttachedLayers attached;
+  // Whatever the kernel's defaults: the upper has to say by itself what changed, for it is looked
+  // at and sealed without the overlay.
+  if (request.upper_fd >= 0) {
+    RETURN_IF_ERROR(SetString(fs.get(), "redirect_dir", "off"));
+    RETURN_IF_ERROR(SetString(fs.get(), "metacopy", "off"));
+  }
   RETURN_IF_ERROR(SetLayers(fs.get(), request, lowers, attached));
   if (const int rc = sys::Fsconfig(fs.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0); rc < 0)
     return CallError(rc, "create the overlay");

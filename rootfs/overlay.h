@@ -14,6 +14,10 @@
 
 namespace hutch::rootfs {
 
+// Names in the scratch file system's root.
+inline constexpr char kUpperName[] = "upper";
+inline constexpr char kWorkName[] = "work";
+
 // How layers reach overlayfs. kDescriptors: FSCONFIG_SET_FD (Linux 6.13). kPaths: /proc/self/fd
 // strings of layers attached for the moment in the daemon's own mount namespace; equal result, for
 // older kernels.

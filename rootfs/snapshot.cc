@@ -198,6 +198,17 @@ class Walker {
 };
 static_assert(kMaxTrackedDepth < UINT8_MAX);
 
+Snapshot Snapshot::OfNothing(size_t root_count) {
+  Snapshot nothing;
+  nothing.entries_.resize(root_count);
+  nothing.root_count_ = root_count;
+  for (Entry& root : nothing.entries_) {
+    root.parent = UINT32_MAX;
+    root.listed = true;
+  }
+  return nothing;
+}
+
 Result<Snapshot> Snapshot::Take(int scratch_fd, std::span<const TrackedRoot> roots) {
   return Walker(scratch_fd, roots).Walk();
 }

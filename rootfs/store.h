@@ -20,6 +20,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "oci/image_spec.h"
+#include "rootfs/tar_stream.h"
 
 namespace hutch::rootfs {
 
@@ -102,6 +103,19 @@ class Store {
   // While it is held no layer of the image is removed, whatever becomes of the image. Letting go of
   // it removes those that no image has any more: as slow as that.
   virtual std::shared_ptr<const void> Hold(const Image& image);
+
+  // One layer more over an image that is here.
+  struct SealRequest {
+    std::string parent;     // id
+    std::string reference;  // empty: the image has no name
+    std::string created_by;
+    std::map<std::string, std::string> labels;  // set in the configuration
+    // Writes the layer's tar; on a thread of its own, which has ended when Seal does.
+    std::function<Status(const ByteSink& sink)> write;
+  };
+  // An image of the parent's configuration, with the layer unpacked as every other. Leaves nothing
+  // behind on failure, nor when the daemon ends meanwhile. Errors as Import, and those of `write`.
+  virtual Result<Image> Seal(const SealRequest& request, const ProgressFn& progress);
 
   struct PruneRequest {
     enum class Which { kUnnamed, kUnused } which = Which::kUnnamed;

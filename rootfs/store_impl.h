@@ -39,6 +39,8 @@ class StoreImpl : public Store {
   std::map<std::string, uint64_t> LayerBytes() override;
   std::shared_ptr<const void> Hold(const Image& image) override;
   Result<Pruned> Prune(const PruneRequest& request) override;
+  // store_seal.cc
+  Result<Image> Seal(const SealRequest& request, const ProgressFn& progress) override;
 
  private:
   struct Entry {
@@ -69,6 +71,7 @@ class StoreImpl : public Store {
                              const ProgressFn& progress);
   Result<Image> ImportLayers(const ImportRun& run, ImageSource source, LayerInputs& inputs,
                              const ProgressFn& progress);
+  Result<Image> SealLayer(const SealRequest& request, const ProgressFn& progress);
   // What no image has and nobody holds, off the disk.
   void Sweep();
   // These with mutex_ held.
@@ -78,6 +81,9 @@ class StoreImpl : public Store {
   Result<Image> PutEntry(Entry entry, const std::string& name);
   Result<Image> Commit(const ImageSource& source, const std::string& reference,
                        std::vector<LayerJob>* jobs);
+  // The second half of it; an empty name is none.
+  Result<Image> Place(const ImageSource& source, const std::string& name,
+                      std::vector<LayerJob>* jobs);
   Result<Entry> ReadEntry(const std::string& manifest_digest, const std::string& config_digest);
   // kLimit when Load would not read it.
   Status SaveIndex() const;
@@ -100,6 +106,9 @@ class StoreImpl : public Store {
   std::vector<std::string> damaged_;
   std::map<std::string, uint64_t> layer_bytes_;  // of layers that LayerBytes() read
 };
+
+// Everything of the layers in one go to the disk, before any of them gets its name.
+Status SyncLayers(const std::vector<LayerJob>& jobs);
 
 // kLimit.
 Error TooManyNames(const Image& image);

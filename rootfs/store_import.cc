@@ -23,7 +23,8 @@ bool IsPlanned(const std::vector<LayerJob>& jobs, const std::string& diff_id) {
   });
 }
 
-// Everything of the layers in one go to the disk, before any of them gets its name.
+}  // namespace
+
 Status SyncLayers(const std::vector<LayerJob>& jobs) {
   for (const LayerJob& job : jobs) {
     if (!job.directory) continue;
@@ -38,8 +39,6 @@ Status SyncLayers(const std::vector<LayerJob>& jobs) {
   }
   return OkStatus();
 }
-
-}  // namespace
 
 StoreImpl::Pins::Pins(StoreImpl& store, std::vector<std::string> diff_ids)
     : store_(store), diff_ids_(std::move(diff_ids)) {
@@ -136,6 +135,11 @@ Result<Image> StoreImpl::Commit(const ImageSource& source, const std::string& re
                    .field = "reference",
                    .hint = "give the name it is to have"};
   }
+  return Place(source, name, jobs);
+}
+
+Result<Image> StoreImpl::Place(const ImageSource& source, const std::string& name,
+                               std::vector<LayerJob>* jobs) {
   for (LayerJob& job : *jobs)
     if (job.directory) RETURN_IF_ERROR(job.directory->RenameTo(LayerPath(job.layer.diff_id)));
   FaultPoint("layer renamed");
@@ -157,7 +161,7 @@ Result<Image> StoreImpl::PutEntry(Entry entry, const std::string& name) {
   // A name belongs to one image: it moves here, and an image may be left with its digest alone.
   for (auto& [digest, other] : images_) std::erase(other.image.references, name);
   std::erase(entry.image.references, name);
-  entry.image.references.insert(entry.image.references.begin(), name);
+  if (!name.empty()) entry.image.references.insert(entry.image.references.begin(), name);
   images_[entry.image.id] = entry;
   const bool few = entry.image.references.size() <= kMaxImageNames;
   if (Status saved = few ? SaveIndex() : Status(TooManyNames(entry.image)); !saved) {

@@ -17,8 +17,8 @@
 namespace hutch::runtime {
 namespace {
 
-constexpr char kUpperName[] = "upper";
-constexpr char kWorkName[] = "work";
+using rootfs::kUpperName;
+using rootfs::kWorkName;
 
 Status ReserveStateDir(Shell& s) {
   const std::string path = s.DirectoryPath();
@@ -142,7 +142,7 @@ Status BuildRoot(Creation& c) {
   overlay.userns_fd = s.userns.get();
   overlay.passing = s.workshop->layer_passing;
   UniqueFd upper, work;
-  const bool writable = !c.request.spec.root.readonly;
+  const bool writable = c.mounts.root_upper;
   const bool attach = writable && overlay.passing == rootfs::LayerPassing::kPaths;
   if (writable) {
     if (attach) RETURN_IF_ERROR(s.scratch->AttachTemporarily(s.workshop->stage_dir));
@@ -197,9 +197,13 @@ Status CheckSpec(Creation& c) {
   if (c.request.layers.empty())
     return Error{.code = Code::kInvalidArgument, .what = "an image without layers"};
   ASSIGN_OR_RETURN(c.mounts, rootfs::PlanMounts(spec, {.dev = static_cast<uint8_t>(kPlanDevFd)}));
-  if (!spec.root.readonly) {
-    c.mounts.scratch_directories.push_back({kUpperName, 0755, 0, 0});
-    c.mounts.scratch_directories.push_back({kWorkName, 0700, 0, 0});
+  if (c.mounts.root_upper) {  // first: others may be in it
+    std::vector<rootfs::ScratchDirectory> first = {{kUpperName, 0755, 0, 0},
+                                                   {kWorkName, 0700, 0, 0}};
+    for (const rootfs::ScratchDirectory& one : c.request.upper_directories)
+      first.push_back({std::string(kUpperName) + "/" + one.name, one.mode, one.uid, one.gid});
+    c.mounts.scratch_directories.insert(c.mounts.scratch_directories.begin(), first.begin(),
+                                        first.end());
   }
   ASSIGN_OR_RETURN(c.filters, spec.linux_.seccomp
                                   ? seccomp::CompileFilters(*spec.linux_.seccomp,

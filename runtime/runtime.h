@@ -13,6 +13,7 @@
 #include "base/unique_fd.h"
 #include "cgroups/tree.h"
 #include "oci/runtime_spec.h"
+#include "rootfs/overlay.h"
 #include "runtime/sandbox.h"
 
 namespace hutch::runtime {
@@ -33,13 +34,16 @@ struct RuntimeConfig {
 // What a sandbox is to be, by value.
 struct CreateRequest {
   // Read: process (user, env, cwd are the defaults the daemon keeps; rlimits, no_new_privileges are
-  // applied to the sandbox), root.readonly, mounts (types "tmpfs", "proc"; see
+  // applied to the sandbox), root.readonly, mounts (types "tmpfs", "proc", "root"; see
   // runtime/default_spec.h), linux_.resources, linux_.seccomp, masked and readonly paths.
   oci::Spec spec;
   std::vector<UniqueFd>
       layers;  // unpacked image layers, lowest first (rootfs::Store::OpenLayer); at least one
   uint64_t scratch_bytes = 0;  // size of all writable file systems together
-  bool wants_link = false;     // takes a blank whose namespace has a link, if there is one
+  // Where the root's overlay has an upper: directories that are in it from the beginning, parents
+  // first, names below it. What the layers have there shows in them.
+  std::vector<rootfs::ScratchDirectory> upper_directories = {};
+  bool wants_link = false;  // takes a blank whose namespace has a link, if there is one
 };
 
 struct RuntimeEvent {

@@ -38,6 +38,14 @@ constexpr Positional kReferenceAndName[] = {
     {"IMAGE", &Options::id, Names::kImages, true},
     {"NAME:TAG", &Options::reference, Names::kNothing, true},
 };
+constexpr Positional kIdAndNewImage[] = {
+    {"ID", &Options::id, Names::kSandboxes, true},
+    {"NAME:TAG", &Options::reference, Names::kNothing, true},
+};
+constexpr Positional kIdAndPath[] = {
+    {"ID", &Options::id, Names::kSandboxes, true},
+    {"PATH", &Options::path, Names::kNothing, false},
+};
 constexpr Positional kReferences[] = {{"IMAGE", &Options::ids, Names::kImages, true}};
 constexpr Positional kTemplate[] = {{"TEMPLATE", &Options::id, Names::kTemplates, true}};
 constexpr Positional kNetworkName[] = {{"NETWORK", &Options::id, Names::kNetworks, true}};
@@ -225,6 +233,9 @@ constexpr CommandRow kCommands[] = {
     {"rm", "Destroy sandboxes with everything in them", kSelect, kOptionalIds, "hutch rm --label team=a --yes", RunRemove, {}},
     {"pause", "Stop everything in a sandbox where it is, and keep it", kPause, kId, "hutch pause box --reclaim", RunPause, {}},
     {"resume", "Go on with a paused sandbox", 0, kId, "hutch resume box", RunResume, {}},
+    {"snapshot", "Make an image of the files of a sandbox", 0, kIdAndNewImage, "hutch snapshot box mine:ready", RunSnapshot, {}},
+    {"fork", "Make more sandboxes with the files that a sandbox has now", kFork, kId, "hutch fork box -n 4", RunFork, {}},
+    {"diff", "List what a sandbox changed of its image's files", 0, kIdAndPath, "hutch diff box /workspace", RunDiff, {}},
     {"heartbeat", "Put off a sandbox's idle time-out", 0, kId, "hutch heartbeat box", RunHeartbeat, {}},
     {"image", "Pull, import, build, save, list and remove images; list the catalog", 0, {}, "hutch image ls", nullptr, kImageCommands},
     {"template", "List, show and check templates", 0, {}, "hutch template ls", nullptr, kTemplateCommands},

@@ -58,6 +58,9 @@ Result<int> RunRemove(Context& context);
 Result<int> RunHeartbeat(Context& context);
 Result<int> RunPause(Context& context);  // command_life.cc
 Result<int> RunResume(Context& context);
+Result<int> RunSnapshot(Context& context);  // command_snapshot.cc
+Result<int> RunFork(Context& context);
+Result<int> RunDiff(Context& context);
 Result<int> WaitForState(Context& context);
 Result<int> RunCopy(Context& context);       // command_copy.cc
 Result<int> RunFilesList(Context& context);  // command_files.cc

@@ -80,6 +80,8 @@ constexpr OptionRow kOptions[] = {
     {kWait, "--timeout", &Options::timeout, "TIME",
      "Give up after this time, with exit code 124 (default: never)"},
     {kPause, "--reclaim", &Options::reclaim, "", "Also give its file cache back to the host"},
+    {kFork, "-n,--count", &Options::count, "COUNT", "So many of them (default 1)"},
+    {kFork, "--name", &Options::name, "NAME", "Call them NAME-1, NAME-2, ..."},
     {kYield, "-d,--detach", &Options::detach, "",
      "Start a process in the background and print its id"},
     {kYield, "--wait", &Options::wait, "TIME",

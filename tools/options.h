@@ -65,6 +65,7 @@ struct Options {
   std::string session_key, idempotency_key;
   std::vector<std::string> selectors;
   bool yes = false;
+  std::string count;  // of forks
 };
 
 using Field =
@@ -101,6 +102,7 @@ enum OptionGroup : unsigned {
   kKeyed = 1u << 26,   // a sandbox that may be asked for again
   kWait = 1u << 27,
   kPause = 1u << 28,
+  kFork = 1u << 29,
 };
 
 struct OptionRow {

@@ -57,6 +57,10 @@ class Contract(DaemonCase):
         self.call("PATCH", path, {"labels": {"c": "d", "a": None}})
         self.call("POST", path + "/pause", {"reclaim": True})
         self.call("POST", path + "/resume")
+        self.call("POST", path + "/snapshot", {"reference": "contract:snapshot"})
+        for fork in self.call("POST", path + "/fork", {"count": 1, "name": "contract"})["sandboxes"]:
+            self.call("DELETE", f"/v1/sandboxes/{fork['id']}")
+        self.call("GET", path + "/diff?path=/workspace&limit=5")
         for body in ({"command": "echo out; echo err >&2"}, {"command": ["sleep", "1000"], "timeout_seconds": 0.1}, {"command": r"printf '\377'"}):
             self.call("POST", path + "/exec", body)
         self.call("POST", path + "/exec", {"command": ["nothing"]})
