@@ -19,6 +19,7 @@ class FilesProgram;
 class ImageArchives;
 class ImageKeeping;
 class Info;
+class SandboxPools;
 class Watching;
 class Workspaces;
 
@@ -37,6 +38,7 @@ struct Api {
   ImageArchives& image_archives;
   Workspaces& workspaces;
   Watching& watching;
+  SandboxPools* pools = nullptr;  // without it nothing is made ahead
 };
 
 struct Route {

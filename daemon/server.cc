@@ -24,6 +24,7 @@
 #include "daemon/listener.h"
 #include "daemon/reload.h"
 #include "daemon/routes.h"
+#include "daemon/sandbox_pools.h"
 #include "daemon/sandboxes.h"
 #include "daemon/tcp_listener.h"
 #include "daemon/watchdog.h"
@@ -126,6 +127,7 @@ class Stopper {
         config_(config),
         reloader_(reloader) {}
 
+  void OnStop(std::function<void()> handler) { on_stop_ = std::move(handler); }
   // `signals` is a signalfd(2), borrowed.
   void Follow(int signals) {
     watch_ = loop_.Add(signals, [this, signals](Ready) {
@@ -146,6 +148,7 @@ class Stopper {
     IgnoreError(NotifySystemd("STOPPING=1"), "systemd sees the exit anyway");
     server_.StopAccepting();
     watching_.DaemonStops();
+    on_stop_();
     deadline_ = Loop::Now() + std::chrono::seconds(config_.shutdown_seconds);
     Poll();
   }
@@ -168,6 +171,7 @@ class Stopper {
   const Config& config_;
   Reloader& reloader_;
   SteadyTime deadline_;
+  std::function<void()> on_stop_ = [] {};
   bool stopping_ = false, killed_ = false;
   Timer timer_;
   Watch watch_;
@@ -341,6 +345,7 @@ struct Serving {
                   .applied =
                       [this, &config = line.config, &api] {
                         api.sandboxes.RecountOwners();
+                        api.pools->Reload();
                         servers.SetOptions(MakeOptions(config), MakeTcpOptions(config));
                       }}),
         stopper(api.loop, servers, api.sandboxes, api.watching, line.config, reloader) {
@@ -349,6 +354,8 @@ struct Serving {
       return Watching::Connections{servers.connections(), servers.requests_under_way()};
     });
     api.sandboxes.SetBusyCheck([this] { return servers.requests_under_way() > 0; });
+    api.pools->SetBusyCheck([this] { return servers.requests_under_way() > 0; });
+    stopper.OnStop([&api] { api.pools->Stop(); });
   }
   void Follow(int signals) { stopper.Follow(signals); }
   void Close() {
@@ -413,11 +420,15 @@ Status RunServer(CommandLine line) {
           .image_archives = image_makers.archives,
           .workspaces = makers.workspaces,
           .watching = watching};
+  SandboxPools pools(api);
+  api.pools = &pools;
+  pools.Recover();
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config));
   Serving serving(line, std::move(socket.fd), api);
   RETURN_IF_ERROR(OpenTcp(loop, config, serving.access, &serving.servers));
   serving.Follow(signals.get());
   sandboxes.Start();
+  pools.Start();
   serving.servers.Start();
   Announce(config, tree, audit, sandboxes);
   Watchdog watchdog;

@@ -65,6 +65,8 @@ struct Options {
   std::string session_key, idempotency_key;
   std::vector<std::string> selectors;
   bool yes = false;
+  std::string ready, most;  // of a pool
+  bool demand = false;
 };
 
 using Field =
@@ -101,6 +103,7 @@ enum OptionGroup : unsigned {
   kKeyed = 1u << 26,   // a sandbox that may be asked for again
   kWait = 1u << 27,
   kPause = 1u << 28,
+  kPool = 1u << 31,  // what is kept ready
 };
 
 struct OptionRow {
@@ -128,6 +131,7 @@ enum class Names {
   kPresets,    // that can be found on this host
   kForwarded,  // ports of the sandbox before it, that are forwarded
   kListening,  // that somebody listens on
+  kPools,
 };
 
 struct Positional {
