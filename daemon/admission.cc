@@ -181,6 +181,10 @@ Status Admission::Check(const SandboxFields& fields) {
   return calm;
 }
 
+bool Admission::HasRoom(const SandboxFields& fields) const {
+  return CheckFits(PromiseOf(fields), promised_, host_, OvercommitOf(config_)).has_value();
+}
+
 oci::Json Admission::ToJson() {
   const Strain& strain = Now();
   const Overcommit overcommit = OvercommitOf(config_);

@@ -56,6 +56,9 @@ class Admission {
   Admission(const Config& config, const Promise& host) : config_(config), host_(host) {}
 
   Status Check(const SandboxFields& fields);
+  // The same, neither counted nor said why not.
+  bool HasRoom(const SandboxFields& fields) const;
+  bool Strained() { return !CheckStrain(Now(), config_).has_value(); }
   void Add(const SandboxFields& fields) { promised_ += PromiseOf(fields); }
   void Remove(const SandboxFields& fields) { promised_ -= PromiseOf(fields); }
 

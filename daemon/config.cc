@@ -16,6 +16,7 @@ namespace hutch::daemon {
 namespace {
 
 constexpr size_t kMaxConfigBytes = 1u << 20;
+constexpr char kSandboxPools[] = "sandbox_pools";
 
 template <class T>
 struct Range {
@@ -347,6 +348,7 @@ Status ApplyConfigText(std::string_view json, Config* config) {
   const oci::Json* ports = reader.Member("ports");
   const oci::Json* tcp = reader.Member("tcp");
   const oci::Json* owner_limits = reader.Member("owner_limits");
+  const oci::Json* sandbox_pools = reader.Member(kSandboxPools);
   RETURN_IF_ERROR(reader.Done(oci::ObjectReader::Unknown::kRefuse));
   for (size_t i = 0; i < std::size(kSections); ++i)
     if (sections[i] != nullptr)
@@ -359,6 +361,9 @@ Status ApplyConfigText(std::string_view json, Config* config) {
   if (tcp != nullptr) RETURN_IF_ERROR(ApplyTcp(*tcp, &config->tcp));
   if (owner_limits != nullptr)
     RETURN_IF_ERROR(ApplyOwnerLimits(*owner_limits, &config->owner_limits));
+  if (sandbox_pools != nullptr) {
+    ASSIGN_OR_RETURN(config->sandbox_pools, ParsePoolSpecs(*sandbox_pools, kSandboxPools));
+  }
   return OkStatus();
 }
 
@@ -416,6 +421,7 @@ std::vector<std::string> ConfigKeys() {
   for (const TcpTextRow& row : kTcpTextRows) keys.push_back(std::string("tcp.") + row.key);
   for (const TcpUintRow& row : kTcpUintRows) keys.push_back(std::string("tcp.") + row.key);
   for (std::string& key : OwnerLimitKeys()) keys.push_back(std::move(key));
+  keys.emplace_back(kSandboxPools);
   return keys;
 }
 
@@ -454,6 +460,7 @@ std::vector<ConfigFact> ConfigFacts(const Config& config) {
   const oci::Json owner_limits = OwnerLimitsJson(config.owner_limits);
   for (const std::string& key : OwnerLimitKeys())
     add("", key.c_str(), owner_limits.at(key.substr(key.find('.') + 1)));
+  add("", kSandboxPools, PoolSpecsJson(config.sandbox_pools));
   return facts;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "daemon/pool_spec.h"
 #include "oci/json.h"
 #include "rootfs/registry/registry.h"
 
@@ -124,6 +125,7 @@ struct Config {
   double memory_pressure_percent = 60;          // of ten seconds; beyond it none is made; 0: never
   uint64_t memory_reserve_bytes = 64ull << 20;  // left available on the host; 0: none
   OwnerLimits owner_limits;
+  std::vector<PoolSpec> sandbox_pools;
   uint64_t http_timeout_seconds = 60;
   uint64_t shutdown_seconds = 5;  // what requests under way get at SIGTERM
 };

@@ -42,6 +42,7 @@ constexpr const char* kAtOnce[] = {
     "tcp.tokens_file",
     "tcp.connections",
     "owner_limits.",
+    "sandbox_pools",
 };
 
 // Takes what `field` names out of an object; names may hold dots, as hosts do.

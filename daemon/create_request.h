@@ -58,6 +58,10 @@ struct SandboxFields {
   std::vector<WritableDirectory> directories;
   bool has_lifecycle = false;  // commands follow before it counts as made
 
+  // Made ahead (daemon/sandbox_pools.h); not in a request.
+  std::string pool, pool_key;  // the pool it is or was of, and what it was made as; empty: none
+  bool pooled = false;         // it waits there still: nobody's yet
+
   // Of the request as it came, where it had a key; not in it (daemon/create_keys.h).
   std::string idempotency_key;
   StringMap digests;

@@ -83,6 +83,11 @@ void HandleDeleteNetwork(Api& api, Request request, Responder responder);
 void HandleListPresets(Api& api, Request request, Responder responder);
 void HandleListSecrets(Api& api, Request request, Responder responder);
 
+void HandleListPools(Api& api, Request request, Responder responder);
+void HandleGetPool(Api& api, Request request, Responder responder);
+void HandlePutPool(Api& api, Request request, Responder responder);
+void HandleDeletePool(Api& api, Request request, Responder responder);
+
 oci::Json AuditStateJson(const Audit& audit);  // for GET /v1/info
 void HandleAudit(Api& api, Request request, Responder responder);
 void HandleSandboxAudit(Api& api, Request request, Responder responder);

@@ -170,4 +170,17 @@ inline constexpr size_t kKeptDenials = 100;  // of a sandbox, for GET .../networ
 inline constexpr size_t kPullsAtOnce = 4;
 inline constexpr Milliseconds kProgressInterval{50};
 
+// Pools of sandboxes.
+inline constexpr size_t kMaxPools = 64;           // by configuration; as many again by the API
+inline constexpr uint64_t kMaxPoolMembers = 256;  // of one
+inline constexpr size_t kMaxPoolNameBytes = 63;
+inline constexpr size_t kMaxPoolsFileBytes = 4 * 1024 * 1024;  // what the API's pools say, in all
+inline constexpr size_t kPoolMakesAtOnce = 4;                  // of all pools
+inline constexpr Milliseconds kPoolMakeInterval{125};          // between two beginnings
+inline constexpr Milliseconds kPoolBackoffFirst{1'000};        // after a failure; then twice that
+inline constexpr Milliseconds kPoolBackoffMax{300'000};
+inline constexpr Milliseconds kPoolYieldPause{5'000};  // none is made after room was given up
+inline constexpr Milliseconds kPoolPlanTime{10'000};   // then its template is read anew
+inline constexpr Milliseconds kPoolCheckTime{30'000};  // for a first command
+
 }  // namespace hutch::daemon

@@ -7,6 +7,7 @@
 #include "daemon/handlers.h"
 #include "daemon/info.h"
 #include "daemon/metrics.h"
+#include "daemon/sandbox_pools.h"
 #include "daemon/watching.h"
 
 namespace hutch::daemon {
@@ -162,6 +163,7 @@ void HandleMetrics(Api& api, Request, Responder responder) {
   AddCounters(api.watching.metrics(), &text);
   AddRequests(api.watching.metrics(), &text);
   AddSandboxes(api, &text);
+  if (api.pools != nullptr) api.pools->AddMetrics(&text);
   AddTraffic(api, &text);
   AddMemory(&text);
   AddPressure(&text);

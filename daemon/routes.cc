@@ -14,7 +14,7 @@ namespace {
 constexpr Route kRoutes[] = {
     // method  path                   body         query          handler          role over TCP
     {"POST", "/v1/sandboxes", Body::kJson, "", HandleCreateSandbox, Role::kUse},
-    {"GET", "/v1/sandboxes", Body::kNone, "state,label,session_key", HandleListSandboxes,
+    {"GET", "/v1/sandboxes", Body::kNone, "state,label,session_key,pooled", HandleListSandboxes,
      Role::kRead},
     {"GET", "/v1/sandboxes/{id}", Body::kNone, "wait,timeout_seconds", HandleGetSandbox,
      Role::kRead},
@@ -88,6 +88,10 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/networks", Body::kNone, "", HandleListNetworks, Role::kRead},
     {"GET", "/v1/networks/{name}", Body::kNone, "", HandleGetNetwork, Role::kRead},
     {"DELETE", "/v1/networks/{name}", Body::kNone, "", HandleDeleteNetwork, Role::kAdmin},
+    {"GET", "/v1/pools", Body::kNone, "", HandleListPools, Role::kRead},
+    {"GET", "/v1/pools/{name}", Body::kNone, "", HandleGetPool, Role::kRead},
+    {"PUT", "/v1/pools/{name}", Body::kJson, "", HandlePutPool, Role::kAdmin},
+    {"DELETE", "/v1/pools/{name}", Body::kNone, "", HandleDeletePool, Role::kAdmin},
     {"GET", "/v1/network/presets", Body::kNone, "", HandleListPresets, Role::kRead},
     {"GET", "/v1/secrets", Body::kNone, "", HandleListSecrets, Role::kUse},
     {"GET", "/v1/audit", Body::kNone, "sandbox,kind,since,until,limit,cursor", HandleAudit,
@@ -123,6 +127,15 @@ Error UnknownCall(const Request& request, const std::vector<std::string>& method
   if (!methods.empty()) what += "; there is " + Join(methods, ", ");
   return Error{
       .code = Code::kNotFound, .what = what, .hint = "GET /v1/openapi.json lists the calls"};
+}
+
+// One that waits in a pool is nobody's, and stays as it was made: no call reaches it.
+Status CheckPooled(Api& api, const Route& route, const Request& request) {
+  constexpr std::string_view kOneSandbox = "/v1/sandboxes/{id}";
+  if (!std::string_view(route.pattern).starts_with(kOneSandbox)) return OkStatus();
+  const Result<SandboxEntry*> entry = api.sandboxes.Find(request.parameters[0]);
+  if (!entry.has_value() || !(*entry)->facts.fields.pooled) return OkStatus();
+  return Error{.code = Code::kNotFound, .what = "no sandbox \"" + request.parameters[0] + "\""};
 }
 
 Status CheckQuery(const Route& route, const Request& request) {
@@ -205,7 +218,8 @@ void Dispatch(Api& api, Request request, Responder responder) {
     }
     responder.CountIn(counts[static_cast<size_t>(&route - kRoutes)]);
     request.parameters = std::move(parameters);
-    Status status = CheckQuery(route, request);
+    Status status = CheckPooled(api, route, request);
+    if (status.has_value()) status = CheckQuery(route, request);
     if (status.has_value()) status = ParseBody(route, &request);
     if (!status.has_value()) return responder.Send(status.error());
     return route.handler(api, std::move(request), std::move(responder));

@@ -19,6 +19,7 @@ class FilesProgram;
 class ImageArchives;
 class ImageKeeping;
 class Info;
+class SandboxPools;
 class SandboxSnapshots;
 class Watching;
 class Workspaces;
@@ -39,6 +40,7 @@ struct Api {
   Workspaces& workspaces;
   Watching& watching;
   SandboxSnapshots& snapshots;
+  SandboxPools* pools = nullptr;  // without it nothing is made ahead
 };
 
 struct Route {

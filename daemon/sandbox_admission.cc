@@ -37,7 +37,7 @@ Status Sandboxes::AdmitCounts(const SandboxFields& fields, uint32_t uid) {
                  .what = std::to_string(living_.size()) + " sandboxes live already, and " +
                          std::to_string(parts_.config.max_sandboxes) + " may (limits.sandboxes)"};
   }
-  Status owners = owners_.Check(uid, fields);
+  Status owners = fields.pooled ? OkStatus() : owners_.Check(uid, fields);
   if (!owners.has_value()) {
     ++admission_.refused()["owner"];
     return owners;
@@ -48,7 +48,7 @@ Status Sandboxes::AdmitCounts(const SandboxFields& fields, uint32_t uid) {
 void Sandboxes::CountIn(const SandboxEntry& entry) {
   const SandboxFacts& facts = entry.facts;
   admission_.Add(facts.fields);
-  owners_.Add(facts.caller_uid, facts.fields);
+  if (!facts.fields.pooled) owners_.Add(facts.caller_uid, facts.fields);
   if (!facts.fields.name.empty()) ids_by_name_[facts.fields.name] = facts.id;
   if (!facts.fields.session_key.empty()) ids_by_session_[SessionOf(facts)] = facts.id;
 }
@@ -56,7 +56,7 @@ void Sandboxes::CountIn(const SandboxEntry& entry) {
 void Sandboxes::CountOut(const SandboxEntry& entry) {
   const SandboxFacts& facts = entry.facts;
   admission_.Remove(facts.fields);
-  owners_.Remove(facts.caller_uid, facts.fields);
+  if (!facts.fields.pooled) owners_.Remove(facts.caller_uid, facts.fields);
   if (!facts.fields.name.empty()) ids_by_name_.erase(facts.fields.name);
 }
 
@@ -72,7 +72,8 @@ SandboxEntry* Sandboxes::FindSession(const OwnedKey& key) {
 
 void Sandboxes::RecountOwners() {
   owners_.Clear();
-  for (const auto& [id, entry] : living_) owners_.Add(entry->facts.caller_uid, entry->facts.fields);
+  for (const auto& [id, entry] : living_)
+    if (!entry->facts.fields.pooled) owners_.Add(entry->facts.caller_uid, entry->facts.fields);
 }
 
 // As the daemon that made it answered, save for what changed since.

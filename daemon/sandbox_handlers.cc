@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <memory>
 
+#include "daemon/files.h"
 #include "daemon/handlers.h"
 #include "daemon/keyed_create.h"
 #include "daemon/label_selector.h"
 #include "daemon/limits.h"
+#include "daemon/sandbox_pools.h"
 #include "daemon/template_start.h"
 
 namespace hutch::daemon {
@@ -14,6 +16,7 @@ struct Filter {
   std::optional<SandboxState> state;
   std::optional<std::string> session_key;
   std::vector<LabelSelector> labels;
+  bool pooled = false;  // those that wait in pools, and no others
 };
 
 Result<Filter> ParseFilter(const Request& request) {
@@ -29,6 +32,10 @@ Result<Filter> ParseFilter(const Request& request) {
     }
     if (name == "session_key") {
       filter.session_key = value;
+      continue;
+    }
+    if (name == "pooled") {
+      ASSIGN_OR_RETURN(filter.pooled, QueryFlag(request, "pooled"));
       continue;
     }
     if (filter.labels.size() == kMaxSelectors)
@@ -89,7 +96,12 @@ void HandleListSandboxes(Api& api, Request request, Responder responder) {
   const Result<Filter> filter = ParseFilter(request);
   if (!filter.has_value()) return responder.Send(filter.error());
   oci::Json list = oci::Json::array();
-  for (const SandboxEntry* entry : api.sandboxes.List())
+  std::vector<const SandboxEntry*> entries;
+  if (!filter->pooled)
+    entries = api.sandboxes.List();
+  else if (api.pools != nullptr)
+    entries = api.pools->Pooled();
+  for (const SandboxEntry* entry : entries)
     if (Fits(*filter, *entry)) list.push_back(api.sandboxes.ToJson(*entry));
   responder.Send(JsonReply(200, {{"sandboxes", std::move(list)}}));
 }

@@ -37,26 +37,6 @@ Json LimitsJson(const SandboxFields& fields) {
           {"open_files", fields.open_files}};
 }
 
-// The request again, as ParseSandboxFields reads it.
-Json FieldsJson(const SandboxFields& fields) {
-  Json limits = LimitsJson(fields);
-  limits.erase("swap_bytes");
-  return {{"image", fields.image},
-          {"name", OrNull(fields.name)},
-          {"owner", OrNull(fields.owner)},
-          {"session_key", OrNull(fields.session_key)},
-          {"labels", fields.labels},
-          {"env", fields.env},
-          {"workdir", OrNull(fields.workdir)},
-          {"user", OrNull(fields.user)},
-          {"proc", fields.proc},
-          {"limits", std::move(limits)},
-          {"rootfs", {{"readonly", fields.readonly_root}}},
-          {"timeouts", TimeoutsJson(fields.timeouts)},
-          {"network", network::PolicyJson(fields.network)},
-          {"relax", fields.relax}};
-}
-
 Json TimingsJson(const SandboxFacts& facts) {
   Json json = Json::object();
   for (const auto& [step, ms] : facts.timings_ms) json[step] = ms;
@@ -121,6 +101,19 @@ Json CallerJson(const SandboxFacts& facts) {
           {"digests", facts.fields.digests}};
 }
 
+Json PoolJson(const SandboxFields& fields) {
+  if (fields.pool.empty()) return nullptr;
+  return {{"name", fields.pool}, {"key", fields.pool_key}, {"pooled", fields.pooled}};
+}
+
+Status LoadPool(const Json& json, SandboxFields* fields) {
+  return ObjectReader(json, "pool")
+      .String("name", &fields->pool)
+      .String("key", &fields->pool_key)
+      .Bool("pooled", &fields->pooled)
+      .Done(ObjectReader::Unknown::kIgnore);
+}
+
 Status LoadCaller(const Json& json, SandboxFacts* facts) {
   uint64_t uid = 0;
   RETURN_IF_ERROR(ObjectReader(json, "caller")
@@ -146,6 +139,25 @@ Error Damaged(const std::string& id, const std::string& what) {
 }
 
 }  // namespace
+
+Json FieldsJson(const SandboxFields& fields) {
+  Json limits = LimitsJson(fields);
+  limits.erase("swap_bytes");
+  return {{"image", fields.image},
+          {"name", OrNull(fields.name)},
+          {"owner", OrNull(fields.owner)},
+          {"session_key", OrNull(fields.session_key)},
+          {"labels", fields.labels},
+          {"env", fields.env},
+          {"workdir", OrNull(fields.workdir)},
+          {"user", OrNull(fields.user)},
+          {"proc", fields.proc},
+          {"limits", std::move(limits)},
+          {"rootfs", {{"readonly", fields.readonly_root}}},
+          {"timeouts", TimeoutsJson(fields.timeouts)},
+          {"network", network::PolicyJson(fields.network)},
+          {"relax", fields.relax}};
+}
 
 Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments, const char* cgroup_mode,
                  const Error* error) {
@@ -188,6 +200,7 @@ Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments, const
       {"pid", moments.pid > 0 ? Json(moments.pid) : Json()},
       {"host_id_start", moments.host_id_start},
       {"from_pool", facts.from_pool},
+      {"pool", OrNull(fields.pool)},
       {"timings_ms", TimingsJson(facts)},
       {"relax", fields.relax},
       {"processes", moments.processes},
@@ -225,6 +238,7 @@ std::string SaveFacts(const SandboxFacts& facts) {
                          {"paused_idle_ms", paused_idle},
                          {"paused_ms", facts.paused_ms},
                          {"from_pool", facts.from_pool},
+                         {"pool", PoolJson(facts.fields)},
                          {"timings_ms", TimingsJson(facts)},
                          {"reported", facts.reported}});
 }
@@ -260,12 +274,14 @@ Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved,
   const Json* caller = reader.Member("caller");
   const Json* history = reader.Member("history");
   const Json* paused_idle = reader.Member("paused_idle_ms");
+  const Json* pool = reader.Member("pool");
   RETURN_IF_ERROR(reader.Done(ObjectReader::Unknown::kIgnore));
   if (version != 1) return Damaged(id, "version " + std::to_string(version));
   if (request == nullptr) return Damaged(id, "no request");
   ASSIGN_OR_RETURN(facts.fields, ParseSandboxFields(*request, without_ceilings));
   if (made_from != nullptr) RETURN_IF_ERROR(LoadTemplateFacts(*made_from, &facts));
   if (caller != nullptr) RETURN_IF_ERROR(LoadCaller(*caller, &facts));
+  if (pool != nullptr) RETURN_IF_ERROR(LoadPool(*pool, &facts.fields));
   if (ports != nullptr) {
     ASSIGN_OR_RETURN(facts.ports, LoadPorts(*ports));
   }

@@ -61,6 +61,9 @@ struct SandboxMoments {
 oci::Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments,
                       const char* cgroup_mode, const Error* error);
 
+// The request again, as ParseSandboxFields reads it; forwarded ports are not in it.
+oci::Json FieldsJson(const SandboxFields& fields);
+
 std::string SaveFacts(const SandboxFacts& facts);
 // kLimit for a record that a later daemon would not read: what it is of must not be promised to
 // live on.

@@ -63,7 +63,7 @@ void Sandboxes::End(SandboxEntry& entry, MoveCause cause) {
   if (!killed.has_value())
     Log(LogLevel::kError, "cannot kill a sandbox",
         {{"sandbox", entry.facts.id}, {"error", killed.error().ToString()}});
-  if (parts_.audit != nullptr && entry.commands != nullptr)
+  if (parts_.audit != nullptr && entry.commands != nullptr && !entry.facts.fields.pooled)
     parts_.audit->Record({.kind = AuditKind::kSandboxEnded,
                           .sandbox = entry.facts.id,
                           .name = entry.facts.fields.name,

@@ -60,7 +60,7 @@ class Sandboxes {
   Result<SandboxEntry*> FindRunning(const std::string& id_or_name);
   Result<SandboxEntry*> FindLiving(const std::string& id_or_name);  // running or paused
   oci::Json ToJson(const SandboxEntry& entry) const;
-  std::vector<const SandboxEntry*> List() const;  // living and lately ended, oldest first
+  std::vector<const SandboxEntry*> List() const;  // living and lately ended, without pooled ones
 
   // How long it lives: sandbox_life.cc. An activity that counts begins the idle time anew.
   void Touch(SandboxEntry& entry, Activity what);
@@ -109,6 +109,7 @@ class Sandboxes {
   const Parts& parts() const { return parts_; }
 
  private:
+  friend class SandboxPools;  // hands out what was made ahead
   Status Admit(const SandboxFields& fields, uint32_t uid);
   Status AdmitCounts(const SandboxFields& fields, uint32_t uid);
   void CountIn(const SandboxEntry& entry);  // from its beginning to its complete removal

@@ -25,6 +25,7 @@
 #include "daemon/listener.h"
 #include "daemon/reload.h"
 #include "daemon/routes.h"
+#include "daemon/sandbox_pools.h"
 #include "daemon/sandbox_snapshots.h"
 #include "daemon/sandboxes.h"
 #include "daemon/stopper.h"
@@ -296,6 +297,7 @@ struct Serving {
                   .applied =
                       [this, &config = line.config, &api] {
                         api.sandboxes.RecountOwners();
+                        api.pools->Reload();
                         servers.SetOptions(MakeOptions(config), MakeTcpOptions(config));
                       }}),
         stopper({.loop = api.loop,
@@ -310,6 +312,8 @@ struct Serving {
       return Watching::Connections{servers.connections(), servers.requests_under_way()};
     });
     api.sandboxes.SetBusyCheck([this] { return servers.requests_under_way() > 0; });
+    api.pools->SetBusyCheck([this] { return servers.requests_under_way() > 0; });
+    stopper.SetHandlers([&api] { api.pools->Stop(); }, [&api] { api.pools->Start(); });
   }
   void Follow(int signals) { stopper.Follow(signals); }
   void Close() {
@@ -392,6 +396,9 @@ Status RunServer(CommandLine line) {
           .workspaces = makers.workspaces,
           .watching = watching,
           .snapshots = snapshots};
+  SandboxPools pools(api);
+  api.pools = &pools;
+  pools.Recover();
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config, place));
   Serving serving(line, std::move(socket.fd), place.sockets, api);
   RETURN_IF_ERROR(OpenTcp(loop, config, place.sockets, serving.access, &serving.servers));
@@ -402,6 +409,7 @@ Status RunServer(CommandLine line) {
   serving.Follow(signals.get());
   sandboxes.Start();
   snapshots.Start();
+  pools.Start();
   serving.servers.Start();
   Announce(config, tree, audit, sandboxes);
   Watchdog watchdog;

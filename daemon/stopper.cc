@@ -52,6 +52,7 @@ void Stopper::Stay() {
   timer_.Cancel();
   parts_.watching.DaemonGoesOn();
   parts_.server.AcceptAgain();
+  goes_on_();
   Log(LogLevel::kWarning, "the successor is gone; this hutchd goes on");
 }
 
@@ -60,6 +61,7 @@ void Stopper::Begin() {
   Log(LogLevel::kInfo, "stopping",
       {{"requests_under_way", std::to_string(parts_.server.requests_under_way())}});
   parts_.watching.DaemonStops();
+  begins_();
   begun_ = Loop::Now();
   deadline_ = begun_ + std::chrono::seconds(parts_.config.shutdown_seconds);
   Poll();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "daemon/http_servers.h"
 #include "daemon/kept_sockets.h"
@@ -29,6 +30,11 @@ class Stopper {
   };
   explicit Stopper(const Parts& parts) : parts_(parts) {}
 
+  // Called when it begins to stop, and when it goes on after all.
+  void SetHandlers(std::function<void()> begins, std::function<void()> goes_on) {
+    begins_ = std::move(begins);
+    goes_on_ = std::move(goes_on);
+  }
   // `signals` is a signalfd(2), borrowed.
   void Follow(int signals);
   // As at a signal, but that connections wait for the successor.
@@ -43,6 +49,7 @@ class Stopper {
   void Poll();
 
   Parts parts_;
+  std::function<void()> begins_ = [] {}, goes_on_ = [] {};
   SteadyTime begun_, deadline_;
   bool stopping_ = false, leaving_ = false, killed_ = false;
   Timer timer_;

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "daemon/audit_records.h"
+#include "daemon/sandbox_pools.h"
 #include "daemon/template_library.h"
 #include "daemon/wanted_image.h"
 
@@ -110,13 +111,14 @@ SandboxStart::SandboxStart(Api& api, const Request& request, Responder responder
       responder_(std::move(responder)),
       heartbeat_(api.loop, responder_),
       events_(request.wants_events || request.wants_ndjson),
+      ahead_(plan.fields.pooled),
       stages_(plan.stages),
       awaited_(plan.awaited) {
   audited_.peer = request.peer;
 }
 
 void SandboxStart::Refused(const Error& error) {
-  AuditDenial(api_, audited_.peer, nullptr, "create", error);
+  if (!ahead_) AuditDenial(api_, audited_.peer, nullptr, "create", error);
   Close(0, ErrorJson(error));
 }
 
@@ -142,6 +144,16 @@ void SandboxStart::Create(SandboxFields fields, Result<std::string> image) {
   if (gone_) return;
   if (!image.has_value()) return Refused(image.error());
   fields.image = *std::move(image);
+  if (ahead_ || api_.pools == nullptr) return CreateAnew(std::move(fields));
+  if (SandboxEntry* taken = api_.pools->Take(fields, stages_, audited_.peer)) {
+    stages_.clear();  // they have run
+    return Made(taken);
+  }
+  api_.pools->MakeRoom(fields, [self = shared_from_this(), fields] { self->CreateAnew(fields); });
+}
+
+void SandboxStart::CreateAnew(SandboxFields fields) {
+  if (gone_) return;
   const auto self = shared_from_this();
   Result<std::string> id = api_.sandboxes.Create(
       std::move(fields), audited_.peer, [self](Result<SandboxEntry*> entry) { self->Made(entry); });
@@ -184,7 +196,7 @@ void SandboxStart::Leave() {
 }
 
 void SandboxStart::Made(Result<SandboxEntry*> entry) {
-  AuditCreation(api_, audited_.peer, entry);
+  if (!ahead_) AuditCreation(api_, audited_.peer, entry);
   if (!entry.has_value()) return Close(0, ErrorJson(entry.error()));
   id_ = (*entry)->facts.id;
   if (stages_.empty()) return Answer();
@@ -302,7 +314,8 @@ void SandboxStart::Fail(Json reason, const Error& error) {
       {{"sandbox", id_}, {"error", error.ToString()}});
   if (answered_) return;
   const Result<SandboxEntry*> entry = api_.sandboxes.Find(id_);
-  AuditDenial(api_, audited_.peer, entry.has_value() ? *entry : nullptr, "create", error);
+  if (!ahead_)
+    AuditDenial(api_, audited_.peer, entry.has_value() ? *entry : nullptr, "create", error);
   const auto answer = [self = shared_from_this(), reason = std::move(reason),
                        status = CodeHttpStatus(error.code)](const Status&) {
     if (!self->gone_) self->Close(status, reason);

@@ -44,6 +44,7 @@ class SandboxStart : public std::enable_shared_from_this<SandboxStart> {
   struct Command;
 
   void Create(SandboxFields fields, Result<std::string> image);
+  void CreateAnew(SandboxFields fields);
   void Refused(const Error& error);
   void Made(Result<SandboxEntry*> entry);
   void OpenEvents();
@@ -65,6 +66,7 @@ class SandboxStart : public std::enable_shared_from_this<SandboxStart> {
   Responder responder_;
   Heartbeat heartbeat_;
   bool events_, opened_ = false, answered_ = false, failed_ = false, drain_asked_ = false;
+  bool ahead_;                          // for a pool: nobody asked for it yet
   bool hung_up_ = false;                // its own client is gone
   bool gone_ = false;                   // nobody waits any more
   std::shared_ptr<CreateClaim> claim_;  // until the answer; empty: no key

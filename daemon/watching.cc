@@ -40,7 +40,9 @@ oci::Json SandboxDetail(const SandboxFacts& facts) {
 
 Watching::Watching() { metrics_.requests.resize(Routes().size() + 1); }
 
+// Of one that waits in a pool nobody hears: its events begin when it is handed out.
 void Watching::Tell(EventKind kind, const SandboxEntry& entry, const oci::Json& detail) {
+  if (entry.facts.fields.pooled) return;
   events_.Append({.kind = kind,
                   .sandbox = entry.facts.id,
                   .name = entry.facts.fields.name,
@@ -58,6 +60,7 @@ void Watching::SandboxBegun(const SandboxEntry& entry) {
 }
 
 void Watching::SandboxRuns(const SandboxEntry& entry) {
+  if (entry.facts.fields.pooled) return;
   const SandboxFacts& facts = entry.facts;
   ++metrics_.creations["running"];
   for (const auto& [step, ms] : facts.timings_ms) {
@@ -68,11 +71,13 @@ void Watching::SandboxRuns(const SandboxEntry& entry) {
   }
   oci::Json detail = SandboxDetail(facts);
   detail["from_pool"] = facts.from_pool;
+  if (!facts.fields.pool.empty()) detail["pool"] = facts.fields.pool;
   if (!facts.timings_ms.empty()) detail["duration_ms"] = facts.timings_ms.front().second;
   Tell(EventKind::kSandboxRunning, entry, detail);
 }
 
 void Watching::SandboxTakenUp(const SandboxEntry& entry) {
+  if (entry.facts.fields.pooled) return;
   ++metrics_.taken_up;
   oci::Json detail = SandboxDetail(entry.facts);
   detail["taken_up"] = true;
@@ -104,6 +109,7 @@ void Watching::SandboxExpires(const SandboxEntry& entry, const Deadlines::Warnin
 }
 
 void Watching::SandboxEnds(const SandboxEntry& entry) {
+  if (entry.facts.fields.pooled) return;
   struct Row {
     SandboxState state;
     EventKind event;

@@ -44,6 +44,8 @@ const char* HelpFor(Names names) {
       return "A path on this host, ID:/path in a sandbox, or - for a tar";
     case Names::kNetworks:
       return "A network's name (hutch network ls lists them)";
+    case Names::kPools:
+      return "A pool's name (hutch pool ls lists them)";
     case Names::kPresets:
       return "\"packages\", to find it on this machine";
     case Names::kForwarded:

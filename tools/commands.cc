@@ -50,6 +50,11 @@ constexpr Positional kReferences[] = {{"IMAGE", &Options::ids, Names::kImages, t
 constexpr Positional kTemplate[] = {{"TEMPLATE", &Options::id, Names::kTemplates, true}};
 constexpr Positional kNetworkName[] = {{"NETWORK", &Options::id, Names::kNetworks, true}};
 constexpr Positional kNetworkNames[] = {{"NETWORK", &Options::ids, Names::kNetworks, true}};
+constexpr Positional kPoolAndImage[] = {
+    {"POOL", &Options::id, Names::kPools, true},
+    {"IMAGE", &Options::image, Names::kImages, false},
+};
+constexpr Positional kPoolNames[] = {{"POOL", &Options::ids, Names::kPools, true}};
 constexpr Positional kNewName[] = {{"NAME", &Options::id, Names::kNothing, true}};
 constexpr Positional kPreset[] = {{"PRESET", &Options::reference, Names::kPresets, false}};
 constexpr Positional kShell[] = {{"SHELL", &Options::shell, Names::kShells, true}};
@@ -95,6 +100,13 @@ constexpr CommandRow kNetworkCommands[] = {
     {"inspect", "Print a network with its members' addresses, as JSON", 0, kNetworkName, "hutch network inspect ws",
      RunNetworkInspect, {}},
     {"rm", "Remove networks without members", 0, kNetworkNames, "hutch network rm ws", RunNetworkRemove, {}},
+};
+
+constexpr CommandRow kPoolCommands[] = {
+    {"ls", "List pools: what they keep ready, and how often it was taken", kQuiet, {}, "hutch pool ls", RunPoolList, {}},
+    {"set", "Keep sandboxes ready for requests that want just these; what is not said is as in create",
+     kSandbox | kNetwork | kPool, kPoolAndImage, "hutch pool set py --template python --ready 4 --max 16 --demand", RunPoolSet, {}},
+    {"rm", "Remove pools with all that waits in them", 0, kPoolNames, "hutch pool rm py", RunPoolRemove, {}},
 };
 
 constexpr CommandRow kSecretCommands[] = {
@@ -241,6 +253,7 @@ constexpr CommandRow kCommands[] = {
     {"template", "List, show and check templates", 0, {}, "hutch template ls", nullptr, kTemplateCommands},
     {"net", "Show and change what a sandbox may reach; list and find presets", 0, {}, "hutch net show box", nullptr, kNetCommands},
     {"network", "Make, list and remove networks that sandboxes join", 0, {}, "hutch network create ws", nullptr, kNetworkCommands},
+    {"pool", "Keep sandboxes ready ahead of requests", 0, {}, "hutch pool ls", nullptr, kPoolCommands},
     {"secret", "List secrets", 0, {}, "hutch secret ls", nullptr, kSecretCommands},
     {"audit", "Show who did what to which sandbox, oldest first", kAudit, kOptionalId,
      "hutch audit box --since 1h --kind exec", RunAudit, {}},

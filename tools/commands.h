@@ -89,6 +89,9 @@ Result<int> RunNetworkCreate(Context& context);
 Result<int> RunNetworkList(Context& context);
 Result<int> RunNetworkInspect(Context& context);
 Result<int> RunNetworkRemove(Context& context);
+Result<int> RunPoolList(Context& context);  // command_pools.cc
+Result<int> RunPoolSet(Context& context);
+Result<int> RunPoolRemove(Context& context);
 Result<int> RunSecretList(Context& context);
 Result<int> RunPortAdd(Context& context);  // command_ports.cc
 Result<int> RunPortList(Context& context);

@@ -66,6 +66,8 @@ struct Options {
   std::vector<std::string> selectors;
   bool yes = false;
   std::string count;  // of forks
+  std::string ready, most;  // of a pool
+  bool demand = false;
 };
 
 using Field =
@@ -103,6 +105,7 @@ enum OptionGroup : unsigned {
   kWait = 1u << 27,
   kPause = 1u << 28,
   kFork = 1u << 29,
+  kPool = 1u << 31,  // what is kept ready
 };
 
 struct OptionRow {
@@ -130,6 +133,7 @@ enum class Names {
   kPresets,    // that can be found on this host
   kForwarded,  // ports of the sandbox before it, that are forwarded
   kListening,  // that somebody listens on
+  kPools,
 };
 
 struct Positional {

@@ -70,6 +70,7 @@ class Contract(DaemonCase):
         self.check_templates()
         self.check_networks(path)
         self.check_ports(path)
+        self.check_pools()
         self.call("GET", "/v1/audit?limit=5")
         self.call("GET", path + "/audit")
         self.call("GET", path + "/stats")
@@ -139,6 +140,14 @@ class Contract(DaemonCase):
         self.call("GET", "/v1/networks/ws")
         self.call("GET", "/v1/network/presets")
         self.call("GET", "/v1/secrets")
+
+    def check_pools(self):
+        self.call("PUT", "/v1/pools/ahead", {"image": "busybox", "ready": 0, "max": 2, "demand": True, "request": {"limits": {"pids": 99}}})
+        self.assertEqual([pool["name"] for pool in self.call("GET", "/v1/pools")["pools"]], ["ahead"])
+        self.call("GET", "/v1/pools/ahead")
+        self.call("GET", "/v1/sandboxes?pooled=true")
+        self.call("DELETE", "/v1/pools/ahead")
+        self.call("GET", "/v1/pools/ahead")
 
     def check_processes(self, path):
         one = path + "/processes/" + self.call("POST", path + "/processes", {"command": "read x; echo $x; stty size", "terminal": {"rows": 5, "columns": 50}})["id"]
