@@ -36,6 +36,8 @@ SandboxFields FieldsOfFork(const SandboxEntry& source) {
   fields.session_key.clear();
   fields.idempotency_key.clear();
   fields.digests.clear();
+  fields.pool.clear();  // its own or none
+  fields.pool_key.clear();
   fields.labels[kForkedFrom] = source.facts.id;
   fields.ports = source.facts.ports;
   for (PortFacts& port : fields.ports) port.host_port = 0;  // a number of the host's is had once
