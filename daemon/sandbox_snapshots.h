@@ -70,7 +70,8 @@ class SandboxSnapshots {
   void Diff(SandboxEntry& entry, const DiffFields& fields, Worker& worker,
             std::function<void(Result<rootfs::ChangeSet>)> done);
 
-  bool idle() const { return worker_.idle(); }
+  // Whether none is being taken.
+  bool idle() const { return running_.empty(); }
 
  private:
   struct Job;

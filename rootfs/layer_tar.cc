@@ -254,7 +254,6 @@ Status Packer::Link(int dir_fd, const Entry& entry) {
 Status Packer::Marker(const std::string& path) { return tar_.Begin(TarHeader{.path = path}); }
 
 Status Packer::One(int dir_fd, const Entry& entry, size_t depth) {
-  RETURN_IF_ERROR(CheckOwner(entry));
   if (entry.name.starts_with(kWhiteout) && tree_.skipped != nullptr)
     return Skip(entry.path, "a name that means a removal in a layer");
   if (entry.name.starts_with(kWhiteout))
@@ -265,6 +264,7 @@ Status Packer::One(int dir_fd, const Entry& entry, size_t depth) {
     const size_t parent = entry.path.size() - entry.name.size();
     return Marker(entry.path.substr(0, parent) + std::string(kWhiteout) + entry.name);
   }
+  RETURN_IF_ERROR(CheckOwner(entry));  // a whiteout is the host's
   if (type == S_IFDIR) {
     const int fd =
         sys::Openat2(dir_fd, entry.name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW, kInside);
@@ -357,7 +357,7 @@ Result<UniqueFd> OpenRoot(int scratch_fd, const TrackedRoot& root) {
 std::vector<TrackedRoot> SealedRoots(std::span<const TrackedRoot> roots) {
   std::vector<TrackedRoot> sealed;
   for (const TrackedRoot& root : roots)
-    if (root.target != "/run") sealed.push_back(root);
+    if (root.target != "/run" && !root.target.starts_with("/proc/")) sealed.push_back(root);
   // The upper's "/" first: what is mounted lies over it.
   std::sort(sealed.begin(), sealed.end(),
             [](const TrackedRoot& a, const TrackedRoot& b) { return a.target < b.target; });

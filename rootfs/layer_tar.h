@@ -38,7 +38,7 @@ struct ScratchTar {
   uint32_t host_id_start = 0;  // of the sandbox
 };
 
-// Those that are sealed: all but /run, "/" first.
+// Those that are sealed: all but /run and the live files of /proc, "/" first.
 std::vector<TrackedRoot> SealedRoots(std::span<const TrackedRoot> roots);
 // As WriteLayerTar; the upper as a layer, the others as directories that hide what is below them.
 // Nothing may write meanwhile: the sandbox is frozen, or gone. Everything in it is the tenant's.

@@ -14,8 +14,8 @@ from cli import CliCase
 from client import ApiError
 from daemon import OwnDaemonCase, cgroup_roots, wait_until
 
-FACTS = "%n %F %a %u:%g %s %h"
-LOOK = f"cd /workspace && find . | sort | xargs stat -c '{FACTS}'; cat one/file; readlink link; readlink dangling"
+LOOK = ("cd /workspace && find . -mindepth 1 | sort | xargs stat -c '%n %F %a %u:%g %Y'; find . -type f | sort | xargs stat -c '%n %s %h';"
+        "cat one/file; readlink link; readlink dangling")
 
 
 def frozen(daemon, sandbox):
@@ -60,7 +60,7 @@ class Forks(ForkCase):
     def test_a_fork_has_the_files_of_now_as_they_are(self):
         box = self.filled()
         before = self.out(box, LOOK)
-        self.assertIn("./one/two/hard regular file 644 1000:1000 5 2", before)
+        self.assertIn("./one/two/hard 5 2\n", before)
         one, two = self.fork(box, 2)
         for fork in (one, two):
             self.assertEqual(self.out(fork, LOOK), before)
@@ -94,7 +94,7 @@ class Forks(ForkCase):
         for place in ("/x", "/etc/x", "/usr/x", "/home/x", "/var/x"):
             self.assertNotEqual(self.client.exec(fork, f"touch {place}", user="root")["exit_code"], 0, place)
         self.out(fork, "touch /workspace/x /tmp/x ~/x /var/tmp/x")
-        mounts = dict(line.split()[1::2] for line in self.out(fork, "cat /proc/mounts").splitlines())
+        mounts = dict(line.split()[1:4:2] for line in self.out(fork, "cat /proc/mounts").splitlines())
         self.assertTrue(mounts["/"].startswith("ro,nosuid,nodev"), mounts["/"])
         self.assertTrue(mounts["/workspace"].startswith("rw,nosuid,nodev"), mounts["/workspace"])
 
@@ -137,11 +137,11 @@ class Forks(ForkCase):
 
     def test_a_running_process_goes_on_and_sees_one_state(self):
         box = self.sandbox()
-        writer = "i=0; while :; do i=$((i+1)); echo $i > a; echo $i > b; done"
+        writer = "i=0; while :; do i=$((i+1)); for f in a b; do echo $i > new; mv new $f; done; done"
         process = self.post(box, "processes", command=writer)["id"]
         wait_until(lambda: self.client.exec(box, "test -s b")["exit_code"] == 0, "it writes")
         for fork in [self.fork(box)[0] for _ in range(5)]:
-            a, b = (int(self.out(fork, f"cat {name}") or "0") for name in "ab")
+            a, b = (int(self.out(fork, f"cat {name}")) for name in "ab")
             self.assertIn(a - b, (0, 1), "b was written before a's next")
         first = self.out(box, "cat b")
         wait_until(lambda: self.out(box, "cat b") != first, "it goes on")
@@ -168,16 +168,15 @@ class Forks(ForkCase):
         self.assertEqual({s["id"] for s in self.client.call("GET", "/v1/sandboxes")["sandboxes"]}, before)
 
     def test_the_image_goes_with_the_last_fork(self):
-        known = set(images(self.client))
         box = self.filled()
         one, two = self.fork(box, 2)
-        image, = set(images(self.client)) - known
+        image = self.client.get(one)["image_id"]
         self.assertEqual(images(self.client)[image]["references"], [])
         self.client.delete(one)
         time.sleep(0.1)
         self.assertIn(image, images(self.client))
         self.client.delete(two)
-        wait_until(lambda: set(images(self.client)) == known, "the image goes")
+        wait_until(lambda: image not in images(self.client), "the image goes")
 
     def test_what_no_image_can_hold_is_told(self):
         box = self.sandbox()
@@ -198,7 +197,7 @@ class Forks(ForkCase):
 
     def test_a_file_larger_than_any_layer_is_refused(self):
         box = self.sandbox()
-        self.out(box, "truncate -s 1T huge")
+        self.out(box, "truncate -s 1024G huge")
         self.refused("too_large", "POST", f"/v1/sandboxes/{box}/snapshot", {"reference": "huge"})
         self.out(box, "rm huge")
         self.assertEqual(len(self.fork(box)), 1)
