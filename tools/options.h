@@ -65,7 +65,7 @@ struct Options {
   std::string session_key, idempotency_key;
   std::vector<std::string> selectors;
   bool yes = false;
-  std::string count;  // of forks
+  std::string count;        // of forks
   std::string ready, most;  // of a pool
   bool demand = false;
 };
