@@ -440,7 +440,8 @@ class Harness:
     def join(self):
         self.stop.set()
         for worker in self.workers:
-            worker.join()
+            if worker.ident:  # it was started
+                worker.join()
         for worker in self.workers:
             if worker.broken:
                 raise worker.broken
