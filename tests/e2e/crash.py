@@ -92,7 +92,7 @@ class Worker(threading.Thread):
 
     def again(self):
         """A thread for the next round, with the same knowledge."""
-        successor = Worker(self.harness, self.number)
+        successor = type(self)(self.harness, self.number)
         successor.random, successor.boxes, successor.images, successor.made, successor.calls = self.random, self.boxes, self.images, self.made, self.calls
         return successor
 
@@ -126,8 +126,11 @@ class Worker(threading.Thread):
             return self.resume(box) if self.random.random() < 0.7 else self.delete(box)
         acts = {self.file: 6, self.remove_file: 1, self.execute: 5, self.process: 4, self.remove_process: 1, self.pause: 2, self.port: 2, self.label: 2,
                 self.network: 1, self.delete: 1, self.replay: 1}
-        acts.update(self.harness.more_acts(self))
+        acts.update(self.more_acts())
         return self.random.choices(list(acts), list(acts.values()))[0](box)
+
+    def more_acts(self):
+        return {}
 
     # --- each call: first what may become true, then what is
     def create(self):
@@ -270,13 +273,16 @@ class Worker(threading.Thread):
         check(found["labels"] in box.labels, f"{box.name}: labels {found['labels']}, not {box.labels}")
         box.labels = [found["labels"]]
         self.verify_network(box)
-        if found["state"] == "paused" and self.random.random() < 0.5:
+        if found["state"] != "running" and self.random.random() < 0.5:
             return
-        self.resume(box)
+        self.wake(box, found["state"])
         self.verify_ports(box)
         self.verify_files(box)
         self.verify_processes(box)
         self.replay(box)
+
+    def wake(self, box, _state):
+        self.resume(box)
 
     def verify_network(self, box):
         network = self.call("GET", box.path + "/network")
@@ -360,13 +366,13 @@ class Worker(threading.Thread):
 
 
 class Harness:
-    def __init__(self, seed=1, clients=3, seconds=1.5, say=print):
-        self.seed, self.seconds, self.say = seed, seconds, say
+    def __init__(self, seed=1, clients=3, seconds=1.5, worker=Worker):
+        self.seed, self.seconds, self.worker = seed, seconds, worker
         self.random = random.Random(seed)
         self.stop = threading.Event()
         self.daemon = Daemon(config={"limits": {"shutdown_seconds": 20}})
         self.mark = f"{os.getpid()}-{seed}"
-        self.workers = [Worker(self, number) for number in range(clients)]
+        self.workers = [worker(self, number) for number in range(clients)]
         self.hits = collections.Counter()  # places at which hutchd was killed
         self.tried = collections.Counter()
         self.rounds = 0
@@ -415,9 +421,6 @@ class Harness:
         self.routes = set(client.call("GET", "/v1/openapi.json")["paths"])
         client.close()
 
-    def more_acts(self, _worker):
-        return {}
-
     def layout(self, name):
         """A small image of its own for each name."""
         if name not in self.layouts:
@@ -440,7 +443,8 @@ class Harness:
     def join(self):
         self.stop.set()
         for worker in self.workers:
-            worker.join()
+            if worker.ident:  # it was started
+                worker.join()
         for worker in self.workers:
             if worker.broken:
                 raise worker.broken
@@ -546,7 +550,7 @@ class Harness:
         client.close()
         check(self.daemon.stop() == 0, "hutchd did not stop in good order")
         wait_until(lambda: not self.left(), f"nothing is left: {self.left()}", 20)
-        self.workers = [Worker(self, worker.number + len(self.workers)) for worker in self.workers]
+        self.workers = [self.worker(self, worker.number + len(self.workers)) for worker in self.workers]
 
     def close(self):
         """Ends all that it started, whatever state that is in."""

@@ -40,6 +40,18 @@ say "a sandbox with limits that bite"
 id=$(api POST /v1/sandboxes '{"image": "tiny", "workdir": "/", "limits": {"pids": 32}}' | jq -er .id)
 [ "$(api POST "/v1/sandboxes/$id/exec" '{"command": ["/bin/sh", "-c", "echo kept >/tmp/f; echo $((6*7))"]}' | jq -er .stdout)" = 42 ]
 
+say "a host port of it is kept through both"
+host_port=$(api POST "/v1/sandboxes/$id/ports" '{"port": 3000}' | jq -er .host_port)
+# Knocks until the file is there; a refused connection ends it with an error. (Nobody answers inside: the connection itself is what counts.)
+knock() {
+  until [ -e /tmp/enough ]; do
+    (exec 3<>"/dev/tcp/127.0.0.1/$host_port") 2>/tmp/knock || ! grep -q "refused" /tmp/knock || return 1
+    api GET /v1/health >/dev/null || return 1
+  done
+}
+knock &
+knocker=$!
+
 for way in restart kill; do
   say "$way: the sandbox lives on and answers the next daemon"
   before=$(main_pid)
@@ -57,6 +69,27 @@ for way in restart kill; do
   api GET "/v1/sandboxes/$id" | jq -e '.state == "running"' >/dev/null
   [ "$(api POST "/v1/sandboxes/$id/exec" '{"command": ["/bin/sh", "-c", "read x </tmp/f; echo $x"]}' | jq -er .stdout)" = kept ]
 done
+
+touch /tmp/enough
+wait "$knocker"
+api GET "/v1/sandboxes/$id/ports" | jq -e ".ports[0].host_port == $host_port and .ports[0].error == null" >/dev/null
+[ "$(systemctl show -P NFileDescriptorStore hutchd.service)" = 1 ]
+
+say "a takeover: systemd is told of the successor, and nothing is refused"
+before=$(main_pid)
+rm /tmp/enough
+knock &
+knocker=$!
+systemd-run --quiet --collect --unit hutchd-next --property=KillMode=process /usr/sbin/hutchd --takeover --cgroup-parent /system.slice/hutch-sandboxes.service
+for _ in $(seq 200); do
+  [ "$(main_pid)" = "$before" ] || break
+  sleep 0.1
+done
+[ "$(main_pid)" != "$before" ]
+touch /tmp/enough
+wait "$knocker"
+systemctl is-active --quiet hutchd.service
+[ "$(api POST "/v1/sandboxes/$id/exec" '{"command": ["/bin/sh", "-c", "read x </tmp/f; echo $x"]}' | jq -er .stdout)" = kept ]
 
 say "stop leaves the sandbox, start takes it up"
 systemctl stop hutchd.service hutchd.socket
