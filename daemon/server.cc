@@ -342,6 +342,7 @@ struct Serving {
                   .applied =
                       [this, &config = line.config, &api] {
                         api.sandboxes.RecountOwners();
+                        api.snapshots.CountReserved();
                         servers.SetOptions(MakeOptions(config), MakeTcpOptions(config));
                       }}),
         stopper(api.loop, servers, api.sandboxes, api.watching, line.config, reloader) {
