@@ -51,7 +51,7 @@ inline constexpr Milliseconds kQuarantineRetry{10'000};
 inline constexpr size_t kMaxForks = 100;   // of one call
 inline constexpr size_t kForksAtOnce = 8;  // made at the same time, of one call
 inline constexpr size_t kSealsAtOnce = 2;  // sandboxes frozen and read; others wait and run
-inline constexpr size_t kMaxSealsWaiting = 64;
+inline constexpr size_t kSealsWaiting = 64;
 inline constexpr size_t kMaxSealedLabelBytes = 16 * 1024;  // of an image, listing directories
 inline constexpr Milliseconds kKeptImageSweep{2'000};  // between looks for unused images of forks
 inline constexpr size_t kMaxDiffChanges = 10'000;      // of one answer

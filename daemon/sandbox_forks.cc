@@ -84,6 +84,12 @@ void SandboxSnapshots::Release(const SandboxFields& fields, uint32_t uid) {
   sandboxes_.owners_.Remove(uid, fields);
 }
 
+void SandboxSnapshots::CountReserved() {
+  for (const std::shared_ptr<Fork>& fork : forks_)
+    for (size_t i = 0; i < fork->reserved; ++i)
+      sandboxes_.owners_.Add(fork->peer.uid, fork->fields);
+}
+
 std::shared_ptr<SandboxSnapshots::Fork> SandboxSnapshots::Begin(SandboxEntry& entry,
                                                                 const ForkFields& wanted,
                                                                 const Peer& peer, Progress progress,
@@ -94,6 +100,9 @@ std::shared_ptr<SandboxSnapshots::Fork> SandboxSnapshots::Begin(SandboxEntry& en
   fork->peer = peer;
   fork->done = std::move(done);
   fork->lifecycle = entry.facts.lifecycle;
+  fork->lifecycle.awaited = false;
+  if (fork->lifecycle.state == LifecycleFacts::State::kRunning)
+    fork->lifecycle.state = LifecycleFacts::State::kInterrupted;
   fork->progress = progress;
   fork->ids.resize(wanted.count);
   const Status reserved = Reserve(fork->fields, wanted, peer);
@@ -102,6 +111,7 @@ std::shared_ptr<SandboxSnapshots::Fork> SandboxSnapshots::Begin(SandboxEntry& en
     return fork;
   }
   fork->reserved = wanted.count;
+  forks_.insert(fork);
   Seal(entry, "", std::move(progress), [this, fork](Result<Sealed> sealed) {
     fork->sealing = false;
     if (!sealed.has_value()) {
@@ -172,6 +182,7 @@ void SandboxSnapshots::Finish(const std::shared_ptr<Fork>& fork) {
     return GiveUp(fork);
   }
   in_making_.extract(fork->sealed.image.id);
+  forks_.erase(fork);
   const ForkedDone done = std::exchange(fork->done, nullptr);
   if (done) done(Forked{.sealed = fork->sealed, .ids = fork->ids});
 }
@@ -186,6 +197,7 @@ void SandboxSnapshots::Abandon(const std::shared_ptr<Fork>& fork) {
 // Nothing of it is being made now. The answer comes when all of it is gone.
 void SandboxSnapshots::GiveUp(const std::shared_ptr<Fork>& fork) {
   for (; fork->reserved > 0; --fork->reserved) Release(fork->fields, fork->peer.uid);
+  forks_.erase(fork);
   in_making_.extract(fork->sealed.image.id);
   const auto left = std::make_shared<size_t>(1);
   const auto answer = [fork, left](const Status&) {

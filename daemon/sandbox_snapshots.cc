@@ -83,7 +83,7 @@ Status SandboxSnapshots::Prepare(SandboxEntry& entry, Job* job) {
       std::any_of(waiting_.begin(), waiting_.end(), is_its))
     return Error{.code = Code::kUnavailable,
                  .what = "a snapshot of sandbox " + entry.facts.id + " is being taken already"};
-  if (waiting_.size() >= kMaxSealsWaiting)
+  if (waiting_.size() >= kSealsWaiting)
     return Error{.code = Code::kUnavailable, .what = "too many snapshots wait to be taken"};
   const runtime::ScratchView& scratch = entry.sandbox->scratch();
   if (!scratch.fd.valid())

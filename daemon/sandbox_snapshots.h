@@ -66,6 +66,9 @@ class SandboxSnapshots {
     std::string path = "/";  // it and what is below it
     size_t limit = 0;
   };
+  // After the owners were counted anew: what forks under way have reserved counts, too.
+  void CountReserved();
+
   // What differs from its image, now, read on `worker` while it runs on.
   void Diff(SandboxEntry& entry, const DiffFields& fields, Worker& worker,
             std::function<void(Result<rootfs::ChangeSet>)> done);
@@ -103,8 +106,9 @@ class SandboxSnapshots {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::deque<JobPointer> waiting_;
   std::set<JobPointer> running_;
-  std::set<std::string> kept_;            // ids of images that go when nobody uses them
-  std::multiset<std::string> in_making_;  // of them, those that forks are being made of
+  std::set<std::shared_ptr<Fork>> forks_;  // that have reserved something
+  std::set<std::string> kept_;             // ids of images that go when nobody uses them
+  std::multiset<std::string> in_making_;   // of them, those that forks are being made of
   Timer sweep_timer_;
   Worker worker_;  // last: its jobs end before what they use
 };

@@ -298,6 +298,7 @@ struct Serving {
                       [this, &config = line.config, &api] {
                         api.sandboxes.RecountOwners();
                         api.pools->Reload();
+                        api.snapshots.CountReserved();
                         servers.SetOptions(MakeOptions(config), MakeTcpOptions(config));
                       }}),
         stopper({.loop = api.loop,

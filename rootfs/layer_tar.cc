@@ -181,7 +181,7 @@ Status Packer::CheckWhole(int fd, const std::string& path) const {
 
 Status Packer::Skip(const std::string& path, const char* why) {
   ++tree_.skipped->count;
-  if (tree_.skipped->examples.size() < kMaxSkippedExamples)
+  if (tree_.skipped->examples.size() < kSkippedExamples)
     tree_.skipped->examples.push_back({"/" + path, why});
   return OkStatus();
 }

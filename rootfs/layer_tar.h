@@ -27,7 +27,7 @@ Status WriteLayerTar(int layer_fd, const ByteSink& sink);
 // Entries that a layer cannot hold, by the path inside and why.
 struct SkippedFiles {
   uint64_t count = 0;
-  std::vector<std::pair<std::string, const char*>> examples;  // the first kMaxSkippedExamples
+  std::vector<std::pair<std::string, const char*>> examples;  // the first kSkippedExamples
 };
 
 // What a sandbox wrote, to be a layer over those it was made of.

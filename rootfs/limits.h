@@ -28,7 +28,7 @@ inline constexpr size_t kMaxReferenceBytes = 255;           // "name:tag"
 inline constexpr size_t kMaxImageNames = 1024;              // of one image
 inline constexpr size_t kMaxSavedPieces = 4096;  // pieces of a file with holes, in a saved layer
 inline constexpr size_t kMaxSavedNameBytes = 128u << 20;  // names kept of a layer that is saved
-inline constexpr size_t kMaxSkippedExamples = 20;  // of what a snapshot leaves out, in its answer
+inline constexpr size_t kSkippedExamples = 20;  // of what a snapshot leaves out, in its answer
 inline constexpr unsigned kOldDownloadSeconds = 3600;       // a part that nobody has written to
 inline constexpr unsigned kBootstrapSilenceSeconds = 3600;  // mmdebstrap for one catalog image
 

@@ -10,6 +10,7 @@
 #include "daemon/images.h"
 #include "daemon/info.h"
 #include "daemon/routes.h"
+#include "daemon/sandbox_snapshots.h"
 #include "daemon/sandboxes.h"
 #include "daemon/watching.h"
 #include "daemon/worker.h"
@@ -126,6 +127,7 @@ class DaemonTest : public testing::Test {
   Info info_{config_, tree_, runtime_, sandboxes_, {}};
   FilesProgram files_;
   Audit audit_;
+  SandboxSnapshots snapshots_{loop_, sandboxes_, store_};
   Api api_{.loop = loop_,
            .config = config_,
            .sandboxes = sandboxes_,
@@ -138,7 +140,8 @@ class DaemonTest : public testing::Test {
            .image_keeping = image_keeping_,
            .image_archives = image_archives_,
            .workspaces = workspaces_,
-           .watching = watching_};
+           .watching = watching_,
+           .snapshots = snapshots_};
 };
 
 }  // namespace hutch::daemon

@@ -8,9 +8,9 @@ namespace hutch::rootfs {
 namespace {
 
 const char* KindName(MountOpKind kind) {
-  constexpr const char* kNames[] = {"scratch",  "attach",    "proc",      "filesystem",
-                                    "mask-dir", "mask-file", "read-only", "template",
-                                    "proc-sys", "pin",       "seal"};
+  constexpr const char* kNames[] = {"scratch",   "attach",    "proc",     "filesystem", "mask-dir",
+                                    "mask-file", "read-only", "template", "proc-sys",   "pin",
+                                    "seal",      "view",      "root-ro"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -156,6 +156,38 @@ TEST(MountPlanner, MasksAndReadonlyPathsComeLast) {
   EXPECT_EQ(Print(*plan), std::string(kDev) +
                               "proc proc [] e\nread-only proc/sys [] 0\nmask-file proc/kcore [] "
                               "0\nmask-dir proc/acpi [] 0\n");
+}
+
+TEST(MountPlanner, APartOfTheRootIsWritableBeforeTheRootIsReadOnly) {
+  oci::Spec spec;
+  spec.root.readonly = true;
+  spec.mounts = {{"/workspace", "root", "root", {"nosuid", "nodev"}},
+                 {"/workspace/in", "tmpfs", "tmpfs", {"mode=700", "uid=5"}},
+                 {"/tmp", "tmpfs", "tmpfs", {}}};
+  const auto plan = PlanMounts(spec, {.dev = 3});
+  ASSERT_TRUE(plan.has_value()) << plan.error().what;
+  EXPECT_TRUE(plan->root_upper);
+  ASSERT_GE(plan->ops.size(), 3u);
+  EXPECT_EQ(KindName(plan->ops[plan->ops.size() - 3].kind), std::string("view"));
+  EXPECT_EQ(KindName(plan->ops[plan->ops.size() - 2].kind), std::string("scratch"));
+  EXPECT_EQ(KindName(plan->ops.back().kind), std::string("root-ro"));
+  // What is mounted in a view is a directory of the upper.
+  ASSERT_EQ(plan->scratch_directories.size(), 2u);
+  EXPECT_EQ(plan->scratch_directories[0].name, "upper/workspace/in");
+  EXPECT_EQ(plan->scratch_directories[0].uid, 5u);
+}
+
+TEST(MountPlanner, InAWritableRootAPartOfItIsNothingOfItsOwn) {
+  oci::Spec spec;
+  spec.root.readonly = false;
+  spec.mounts = {{"/workspace", "root", "root", {"nosuid", "nodev"}}};
+  const auto plan = PlanMounts(spec, {.dev = 3});
+  ASSERT_TRUE(plan.has_value()) << plan.error().what;
+  EXPECT_TRUE(plan->root_upper);
+  for (const MountOp& op : plan->ops) {
+    EXPECT_NE(op.kind, MountOpKind::kRootView);
+    EXPECT_NE(op.kind, MountOpKind::kRootReadonly);
+  }
 }
 
 }  // namespace
