@@ -71,6 +71,8 @@ constexpr KindRow kKinds[] = {
     {AuditKind::kDaemonStopped, "daemon_stopped"},
     {AuditKind::kConfigReloaded, "config_reloaded"},
     {AuditKind::kEntriesLost, "entries_lost"},
+    {AuditKind::kSandboxStopped, "sandbox_stopped"},
+    {AuditKind::kSandboxStarted, "sandbox_started"},
 };
 
 int64_t Milliseconds1970(WallTime time) {

@@ -44,6 +44,8 @@ enum class AuditKind : uint8_t {
   kDaemonStopped,
   kConfigReloaded,
   kEntriesLost,  // the queue was full: detail.count of them are missing here
+  kSandboxStopped,
+  kSandboxStarted,
 };
 const char* AuditKindName(AuditKind kind);
 std::optional<AuditKind> ParseAuditKind(std::string_view name);

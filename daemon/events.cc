@@ -38,6 +38,7 @@ constexpr KindRow kKinds[] = {
     {EventKind::kDaemonStarted, "daemon.started", Frequency::kRare},
     {EventKind::kDaemonStopping, "daemon.stopping", Frequency::kRare},
     {EventKind::kDaemonReloaded, "daemon.reloaded", Frequency::kRare},
+    {EventKind::kSandboxStopped, "sandbox.stopped", Frequency::kRare},
 };
 static_assert(std::size(kKinds) == kEventKinds);
 static_assert([] {

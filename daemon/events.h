@@ -39,8 +39,9 @@ enum class EventKind : uint8_t {
   kDaemonStarted,
   kDaemonStopping,
   kDaemonReloaded,
+  kSandboxStopped,
 };
-inline constexpr size_t kEventKinds = 20;
+inline constexpr size_t kEventKinds = 21;
 const char* EventKindName(EventKind kind);
 std::optional<EventKind> ParseEventKind(std::string_view name);
 

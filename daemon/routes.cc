@@ -24,6 +24,8 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/sandboxes/{id}/heartbeat", Body::kNone, "", HandleHeartbeat, Role::kUse},
     {"POST", "/v1/sandboxes/{id}/pause", Body::kJson, "", HandlePause, Role::kUse},
     {"POST", "/v1/sandboxes/{id}/resume", Body::kNone, "", HandleResume, Role::kUse},
+    {"POST", "/v1/sandboxes/{id}/stop", Body::kJson, "", HandleStop, Role::kUse},
+    {"POST", "/v1/sandboxes/{id}/start", Body::kNone, "", HandleStart, Role::kUse},
     {"POST", "/v1/sandboxes/{id}/exec", Body::kJson, "", HandleExec, Role::kUse},
     {"POST", "/v1/sandboxes/{id}/processes", Body::kJson, "", HandleStartProcess, Role::kUse},
     {"GET", "/v1/sandboxes/{id}/processes", Body::kNone, "", HandleListProcesses, Role::kRead},

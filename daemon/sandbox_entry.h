@@ -45,6 +45,9 @@ struct SandboxEntry {
   std::unique_ptr<FreezeWait> pausing;
   std::vector<std::function<void(const Status&)>> pause_waiters;
 
+  // Being stopped, or started again: daemon/sandbox_stops.h.
+  std::shared_ptr<struct StopWork> stop;
+
   std::map<uint64_t, std::function<void()>> move_watchers;  // called after each move
 
   // Its end.

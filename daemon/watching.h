@@ -30,6 +30,7 @@ class Watching {
   void SandboxTakenUp(const SandboxEntry& entry);  // of an earlier daemon
   void SandboxPaused(const SandboxEntry& entry);
   void SandboxResumed(const SandboxEntry& entry);
+  void SandboxStopped(const SandboxEntry& entry);
   void SandboxExpires(const SandboxEntry& entry, const Deadlines::Warning& warning);
   // With the last move of its history and, where it failed, the error.
   void SandboxEnds(const SandboxEntry& entry);

@@ -225,6 +225,8 @@ constexpr CommandRow kCommands[] = {
     {"rm", "Destroy sandboxes with everything in them", kSelect, kOptionalIds, "hutch rm --label team=a --yes", RunRemove, {}},
     {"pause", "Stop everything in a sandbox where it is, and keep it", kPause, kId, "hutch pause box --reclaim", RunPause, {}},
     {"resume", "Go on with a paused sandbox", 0, kId, "hutch resume box", RunResume, {}},
+    {"stop", "Keep a sandbox's files on disk, and end everything else of it", kStop, kId, "hutch stop box --timeout 30", RunStop, {}},
+    {"start", "Start a stopped sandbox again", 0, kId, "hutch start box", RunStart, {}},
     {"heartbeat", "Put off a sandbox's idle time-out", 0, kId, "hutch heartbeat box", RunHeartbeat, {}},
     {"image", "Pull, import, build, save, list and remove images; list the catalog", 0, {}, "hutch image ls", nullptr, kImageCommands},
     {"template", "List, show and check templates", 0, {}, "hutch template ls", nullptr, kTemplateCommands},

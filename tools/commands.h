@@ -57,6 +57,8 @@ Result<int> RunInspect(Context& context);
 Result<int> RunRemove(Context& context);
 Result<int> RunHeartbeat(Context& context);
 Result<int> RunPause(Context& context);  // command_life.cc
+Result<int> RunStop(Context& context);
+Result<int> RunStart(Context& context);
 Result<int> RunResume(Context& context);
 Result<int> WaitForState(Context& context);
 Result<int> RunCopy(Context& context);       // command_copy.cc

@@ -101,6 +101,7 @@ enum OptionGroup : unsigned {
   kKeyed = 1u << 26,   // a sandbox that may be asked for again
   kWait = 1u << 27,
   kPause = 1u << 28,
+  kStop = 1u << 29,
 };
 
 struct OptionRow {

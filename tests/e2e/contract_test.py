@@ -57,6 +57,9 @@ class Contract(DaemonCase):
         self.call("PATCH", path, {"labels": {"c": "d", "a": None}})
         self.call("POST", path + "/pause", {"reclaim": True})
         self.call("POST", path + "/resume")
+        self.call("POST", path + "/stop", {"timeout_seconds": 0})
+        self.call("GET", path)
+        self.call("POST", path + "/start")
         for body in ({"command": "echo out; echo err >&2"}, {"command": ["sleep", "1000"], "timeout_seconds": 0.1}, {"command": r"printf '\377'"}):
             self.call("POST", path + "/exec", body)
         self.call("POST", path + "/exec", {"command": ["nothing"]})
