@@ -73,6 +73,8 @@ constexpr KindRow kKinds[] = {
     {AuditKind::kEntriesLost, "entries_lost"},
     {AuditKind::kSandboxSnapshot, "sandbox_snapshot"},
     {AuditKind::kSandboxForked, "sandbox_forked"},
+    {AuditKind::kSandboxStopped, "sandbox_stopped"},
+    {AuditKind::kSandboxStarted, "sandbox_started"},
 };
 
 int64_t Milliseconds1970(WallTime time) {

@@ -46,6 +46,8 @@ enum class AuditKind : uint8_t {
   kEntriesLost,  // the queue was full: detail.count of them are missing here
   kSandboxSnapshot,
   kSandboxForked,
+  kSandboxStopped,
+  kSandboxStarted,
 };
 const char* AuditKindName(AuditKind kind);
 std::optional<AuditKind> ParseAuditKind(std::string_view name);

@@ -40,6 +40,7 @@ constexpr KindRow kKinds[] = {
     {EventKind::kDaemonReloaded, "daemon.reloaded", Frequency::kRare},
     {EventKind::kSandboxSnapshot, "sandbox.snapshot", Frequency::kRare},
     {EventKind::kSandboxForked, "sandbox.forked", Frequency::kRare},
+    {EventKind::kSandboxStopped, "sandbox.stopped", Frequency::kRare},
 };
 static_assert(std::size(kKinds) == kEventKinds);
 static_assert([] {

@@ -41,8 +41,9 @@ enum class EventKind : uint8_t {
   kDaemonReloaded,
   kSandboxSnapshot,  // its files became an image
   kSandboxForked,
+  kSandboxStopped,
 };
-inline constexpr size_t kEventKinds = 22;
+inline constexpr size_t kEventKinds = 23;
 const char* EventKindName(EventKind kind);
 std::optional<EventKind> ParseEventKind(std::string_view name);
 

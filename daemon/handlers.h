@@ -17,6 +17,8 @@ void HandleSandboxNetwork(Api& api, Request request, Responder responder);
 void HandleHeartbeat(Api& api, Request request, Responder responder);
 void HandlePause(Api& api, Request request, Responder responder);
 void HandleResume(Api& api, Request request, Responder responder);
+void HandleStop(Api& api, Request request, Responder responder);
+void HandleStart(Api& api, Request request, Responder responder);
 void HandleExec(Api& api, Request request, Responder responder);
 
 void HandleSnapshot(Api& api, Request request, Responder responder);  // snapshot_handlers.cc

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "daemon/output_events.h"
+#include "daemon/sandbox_stops.h"
 
 namespace hutch::daemon {
 namespace {
@@ -72,9 +73,27 @@ void SendNow(Responder& responder, const Request& request, const CreateAnswer& a
 }
 
 void AnswerWithLiving(Api& api, const Request& request, const CreateKeys& keys, SandboxEntry& entry,
+                      Responder& responder);
+
+// The key's sandbox was stopped: it is started again for whoever asks for it.
+void AnswerWithStarted(Api& api, const Request& request, const CreateKeys& keys,
+                       SandboxEntry& entry, Responder& responder) {
+  const auto asked = std::make_shared<const Request>(request);
+  const auto shared = std::make_shared<Responder>(std::move(responder));
+  api.sandboxes.stops->Start(entry, request.peer,
+                             [&api, asked, shared, keys](const Result<SandboxEntry*>& started) {
+                               if (!started.has_value()) return shared->Send(started.error());
+                               AnswerWithLiving(api, *asked, keys, **started, *shared);
+                             });
+}
+
+void AnswerWithLiving(Api& api, const Request& request, const CreateKeys& keys, SandboxEntry& entry,
                       Responder& responder) {
   if (const auto field = FirstDifference(entry.facts.fields.digests, keys.digests, "session_key"))
     return responder.Send(KeyConflict("the session key", *field));
+  const bool stopped = entry.moments.state == SandboxState::kStopped;
+  if (stopped || (entry.stop != nullptr && entry.moments.state == SandboxState::kCreating))
+    return AnswerWithStarted(api, request, keys, entry, responder);
   if (entry.moments.state != SandboxState::kRunning && entry.moments.state != SandboxState::kPaused)
     return responder.Send(Error{.code = Code::kUnavailable,
                                 .what = "sandbox " + entry.facts.id + " of the session key is " +

@@ -27,6 +27,8 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/sandboxes/{id}/snapshot", Body::kJson, "", HandleSnapshot, Role::kAdmin},
     {"POST", "/v1/sandboxes/{id}/fork", Body::kJson, "", HandleFork, Role::kUse},
     {"GET", "/v1/sandboxes/{id}/diff", Body::kNone, "path,limit", HandleDiff, Role::kUse},
+    {"POST", "/v1/sandboxes/{id}/stop", Body::kJson, "", HandleStop, Role::kUse},
+    {"POST", "/v1/sandboxes/{id}/start", Body::kNone, "", HandleStart, Role::kUse},
     {"POST", "/v1/sandboxes/{id}/exec", Body::kJson, "", HandleExec, Role::kUse},
     {"POST", "/v1/sandboxes/{id}/processes", Body::kJson, "", HandleStartProcess, Role::kUse},
     {"GET", "/v1/sandboxes/{id}/processes", Body::kNone, "", HandleListProcesses, Role::kRead},

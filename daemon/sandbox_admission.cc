@@ -2,6 +2,7 @@
 #include "base/fault_point.h"
 #include "daemon/limits.h"
 #include "daemon/network_request.h"
+#include "daemon/sandbox_stops.h"
 #include "daemon/sandboxes.h"
 
 namespace hutch::daemon {
@@ -67,7 +68,7 @@ void Sandboxes::FreeSession(const SandboxEntry& entry) {
 
 SandboxEntry* Sandboxes::FindSession(const OwnedKey& key) {
   const auto it = ids_by_session_.find(key);
-  return it == ids_by_session_.end() ? nullptr : Living(it->second);
+  return it == ids_by_session_.end() ? nullptr : stops->FindAny(it->second);
 }
 
 void Sandboxes::RecountOwners() {

@@ -46,6 +46,8 @@ struct SandboxEntry {
   std::vector<std::function<void(const Status&)>> pause_waiters;
 
   bool sealing = false;  // its files are being read: frozen until that is done, whatever its state
+  // Being stopped, or started again: daemon/sandbox_stops.h.
+  std::shared_ptr<struct StopWork> stop;
 
   std::map<uint64_t, std::function<void()>> move_watchers;  // called after each move
 

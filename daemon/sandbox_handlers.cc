@@ -7,6 +7,7 @@
 #include "daemon/label_selector.h"
 #include "daemon/limits.h"
 #include "daemon/sandbox_pools.h"
+#include "daemon/sandbox_stops.h"
 #include "daemon/template_start.h"
 
 namespace hutch::daemon {
@@ -109,6 +110,14 @@ void HandleListSandboxes(Api& api, Request request, Responder responder) {
 void HandleDeleteSandbox(Api& api, Request request, Responder responder) {
   const Result<SandboxEntry*> entry = api.sandboxes.Find(request.parameters[0]);
   if (!entry.has_value()) return responder.Send(entry.error());
+  if ((*entry)->moments.state == SandboxState::kStopped) {
+    (*entry)->ended_by = request.peer;
+    const auto waits = std::make_shared<Responder>(std::move(responder));
+    return api.sandboxes.stops->Discard(**entry, [waits](const Status& removed) {
+      if (!removed.has_value()) return waits->Send(removed.error());
+      waits->Send(Reply{.status = 204, .body = {}});
+    });
+  }
   if ((*entry)->sandbox == nullptr)
     return responder.Send(Error{.code = Code::kNotFound,
                                 .what = "sandbox " + (*entry)->facts.id + " is removed already"});

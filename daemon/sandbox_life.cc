@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "daemon/limits.h"
+#include "daemon/sandbox_stops.h"
 #include "daemon/sandboxes.h"
 #include "daemon/watching.h"
 
@@ -38,20 +39,26 @@ Error NotUsable(const SandboxEntry& entry) {
   if (HasEnded(entry.moments.state))
     error.what.append(": ").append(CauseName(entry.facts.history.back().cause));
   if (entry.moments.state == SandboxState::kPaused) error.hint = "resume it first";
+  if (entry.moments.state == SandboxState::kStopped)
+    error.hint = "start it first: hutch start " + entry.facts.id;
   if (entry.pausing != nullptr) error.what = "sandbox " + entry.facts.id + " is being paused";
+  if (IsStopping(entry)) error.what = "sandbox " + entry.facts.id + " is being stopped";
   return error;
 }
 
 Result<SandboxEntry*> Sandboxes::FindRunning(const std::string& id_or_name) {
   ASSIGN_OR_RETURN(SandboxEntry * entry, Find(id_or_name));
-  if (entry->moments.state == SandboxState::kRunning && entry->pausing == nullptr) return entry;
+  if (entry->moments.state == SandboxState::kRunning && entry->pausing == nullptr &&
+      entry->stop == nullptr)
+    return entry;
   return NotUsable(*entry);
 }
 
 Result<SandboxEntry*> Sandboxes::FindLiving(const std::string& id_or_name) {
   ASSIGN_OR_RETURN(SandboxEntry * entry, Find(id_or_name));
   const SandboxState state = entry->moments.state;
-  if (state == SandboxState::kRunning || state == SandboxState::kPaused) return entry;
+  const bool living = state == SandboxState::kRunning || state == SandboxState::kPaused;
+  if (living && entry->stop == nullptr) return entry;
   return NotUsable(*entry);
 }
 
@@ -97,7 +104,7 @@ void Sandboxes::SetLifetime(SandboxEntry& entry) {
   std::optional<SteadyTime> at;
   if (lifetime > seconds(0))
     at = Loop::Now() + std::chrono::duration_cast<SteadyTime::duration>(
-                           entry.facts.created_at + lifetime - std::chrono::system_clock::now());
+                           LifeBegins(entry.facts) + lifetime - std::chrono::system_clock::now());
   const bool paused = entry.moments.state == SandboxState::kPaused;
   if (paused && timeouts.on_expiry == OnExpiry::kPause) at.reset();  // it is what it would become
   entry.deadlines.Set(MoveCause::kLifetime, at, lifetime);
@@ -106,7 +113,7 @@ void Sandboxes::SetLifetime(SandboxEntry& entry) {
 bool LifetimeOver(const SandboxEntry& entry) {
   const seconds lifetime(entry.facts.fields.timeouts.lifetime_seconds);
   return lifetime > seconds(0) &&
-         entry.facts.created_at + lifetime <= std::chrono::system_clock::now();
+         LifeBegins(entry.facts) + lifetime <= std::chrono::system_clock::now();
 }
 
 void Sandboxes::StartTimers(SandboxEntry& entry) {
@@ -118,6 +125,7 @@ void Sandboxes::StartTimers(SandboxEntry& entry) {
 // that was answered before is never too late, and none can come between the look and the end.
 void Sandboxes::CheckDeadlines(SandboxEntry& entry) {
   if (entry.ending || entry.commands == nullptr || entry.pausing != nullptr) return;
+  if (entry.stop != nullptr) return;
   const seconds idle(entry.facts.fields.timeouts.idle_seconds);
   std::optional<SteadyTime> idle_at;
   if (entry.moments.state == SandboxState::kRunning && idle > seconds(0)) {
@@ -140,6 +148,7 @@ void Sandboxes::CheckDeadlines(SandboxEntry& entry) {
 
 void Sandboxes::Expire(SandboxEntry& entry, MoveCause cause) {
   if (entry.facts.fields.timeouts.on_expiry == OnExpiry::kDestroy) return End(entry, cause);
+  if (entry.facts.fields.timeouts.on_expiry == OnExpiry::kStop) return stops->Expire(entry, cause);
   Pause(entry, cause, [this, id = entry.facts.id](const Status& paused) {
     if (paused.has_value()) return;
     Log(LogLevel::kError, "a sandbox whose time is over cannot be paused",

@@ -56,11 +56,38 @@ Json RemoteEnvJson(const RemoteEnv& env) {
   return json;
 }
 
+Json DirectoriesJson(const std::vector<WritableDirectory>& directories) {
+  Json list = Json::array();
+  for (const WritableDirectory& one : directories)
+    list.push_back({{"path", one.path},
+                    {"mode", one.mode},
+                    {"users", one.users},
+                    {"only_if_missing", one.only_if_missing}});
+  return list;
+}
+
+Status LoadDirectories(const Json& json, std::vector<WritableDirectory>* directories) {
+  for (const Json& item : json) {
+    WritableDirectory one;
+    uint64_t mode = one.mode;
+    RETURN_IF_ERROR(ObjectReader(item, "template.directories")
+                        .String("path", &one.path)
+                        .Uint("mode", &mode, 0, 07777)
+                        .Bool("users", &one.users)
+                        .Bool("only_if_missing", &one.only_if_missing)
+                        .Done(ObjectReader::Unknown::kIgnore));
+    one.mode = static_cast<uint32_t>(mode);
+    directories->push_back(std::move(one));
+  }
+  return OkStatus();
+}
+
 Json TemplateFactsJson(const SandboxFacts& facts) {
   Json lifecycle = LifecycleJson(facts.lifecycle);
   if (!lifecycle.is_null()) lifecycle["awaited"] = facts.lifecycle.awaited;
   return {{"name", facts.fields.template_name},
           {"remote_env", RemoteEnvJson(facts.fields.remote_env)},
+          {"directories", DirectoriesJson(facts.fields.directories)},
           {"lifecycle", std::move(lifecycle)}};
 }
 
@@ -75,7 +102,10 @@ Status LoadTemplateFacts(const Json& json, SandboxFacts* facts) {
   reader.String("name", &facts->fields.template_name);
   const Json* remote = reader.Member("remote_env");
   const Json* lifecycle = reader.Member("lifecycle");
+  const Json* directories = reader.Member("directories");
   RETURN_IF_ERROR(reader.Done(ObjectReader::Unknown::kIgnore));
+  if (directories != nullptr)
+    RETURN_IF_ERROR(LoadDirectories(*directories, &facts->fields.directories));
   if (remote != nullptr && remote->is_object())
     for (const auto& [name, value] : remote->items()) {
       auto& kept = facts->fields.remote_env[name];
@@ -138,7 +168,40 @@ Error Damaged(const std::string& id, const std::string& what) {
   return Error{.code = Code::kCorrupt, .what = "state of " + id + ": " + what};
 }
 
+// From the version before it to the next one.
+struct MigrationRow {
+  uint64_t from;
+  void (*migrate)(Json& record);
+};
+constexpr MigrationRow kMigrations[] = {
+    {1, [](Json& record) { record["stops"] = 0; }},  // none could be stopped
+};
+constexpr uint64_t kRecordVersion = 2;
+static_assert(kMigrations[std::size(kMigrations) - 1].from == kRecordVersion - 1);
+
+Status Migrate(const std::string& id, Json* record) {
+  uint64_t version = 0;
+  RETURN_IF_ERROR(
+      ObjectReader(*record, "").Uint("version", &version).Done(ObjectReader::Unknown::kIgnore));
+  if (version > kRecordVersion)
+    return Error{.code = Code::kUnsupported,
+                 .what = "the record of " + id + " has version " + std::to_string(version) +
+                         ", of a newer hutchd",
+                 .field = "version"};
+  for (const MigrationRow& row : kMigrations) {
+    if (row.from != version) continue;
+    row.migrate(*record);
+    ++version;
+  }
+  if (version != kRecordVersion) return Damaged(id, "version " + std::to_string(version));
+  return OkStatus();
+}
+
 }  // namespace
+
+WallTime LifeBegins(const SandboxFacts& facts) {
+  return facts.life_from.value_or(facts.created_at);
+}
 
 Json FieldsJson(const SandboxFields& fields) {
   Json limits = LimitsJson(fields);
@@ -163,6 +226,8 @@ Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments, const
                  const Error* error) {
   const SandboxFields& fields = facts.fields;
   const uint64_t idle = IdleRuns(moments.state) ? fields.timeouts.idle_seconds : 0;
+  const bool stopped = moments.state == SandboxState::kStopped;
+  const uint64_t lifetime = stopped ? 0 : fields.timeouts.lifetime_seconds;
   const bool ended = HasEnded(moments.state) && !facts.history.empty();
   const oci::User& user = facts.process.user;
   return {
@@ -182,7 +247,7 @@ Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments, const
       {"caller_uid", facts.caller_uid},
       {"created_at", FormatRfc3339(facts.created_at)},
       {"ended_at", ended ? Json(FormatRfc3339(facts.history.back().at)) : Json()},
-      {"expires_at", TimeJson(facts.created_at, fields.timeouts.lifetime_seconds)},
+      {"expires_at", TimeJson(LifeBegins(facts), lifetime)},
       {"idle_expires_at", TimeJson(moments.last_activity, idle)},
       {"last_activity_at", FormatRfc3339(moments.last_activity)},
       {"user", std::to_string(user.uid) + ":" + std::to_string(user.gid)},
@@ -199,6 +264,7 @@ Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments, const
       {"cgroup_mode", cgroup_mode},
       {"pid", moments.pid > 0 ? Json(moments.pid) : Json()},
       {"host_id_start", moments.host_id_start},
+      {"stopped_bytes", moments.stopped_bytes ? Json(*moments.stopped_bytes) : Json()},
       {"from_pool", facts.from_pool},
       {"pool", OrNull(fields.pool)},
       {"timings_ms", TimingsJson(facts)},
@@ -219,7 +285,8 @@ Status CheckRecord(const std::string& record) {
 std::string SaveFacts(const SandboxFacts& facts) {
   const oci::ProcessSpec& process = facts.process;
   const Json paused_idle = facts.paused_idle_ms ? Json(*facts.paused_idle_ms) : Json();
-  return oci::PrintJson({{"version", 1},
+  const Json life_from = facts.life_from ? Json(FormatRfc3339(*facts.life_from)) : Json();
+  return oci::PrintJson({{"version", kRecordVersion},
                          {"request", FieldsJson(facts.fields)},
                          {"image_id", facts.image_id},
                          {"image_reference", facts.image_reference},
@@ -236,6 +303,8 @@ std::string SaveFacts(const SandboxFacts& facts) {
                          {"created_at", FormatRfc3339(facts.created_at)},
                          {"history", HistoryJson(facts.history)},
                          {"paused_idle_ms", paused_idle},
+                         {"stops", facts.stops},
+                         {"life_from", life_from},
                          {"paused_ms", facts.paused_ms},
                          {"from_pool", facts.from_pool},
                          {"pool", PoolJson(facts.fields)},
@@ -249,12 +318,12 @@ Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved,
   without_ceilings.ceilings = Amounts{};
   SandboxFacts facts;
   facts.id = id;
-  ASSIGN_OR_RETURN(const Json json, oci::ParseJson(saved, {.max_bytes = kMaxSandboxRecordBytes}));
-  uint64_t version = 0, uid = 0, gid = 0;
-  std::string created_at;
+  ASSIGN_OR_RETURN(Json json, oci::ParseJson(saved, {.max_bytes = kMaxSandboxRecordBytes}));
+  RETURN_IF_ERROR(Migrate(id, &json));
+  uint64_t uid = 0, gid = 0;
+  std::string created_at, life_from;
   ObjectReader reader(json, "");
-  reader.Uint("version", &version)
-      .String("image_id", &facts.image_id)
+  reader.String("image_id", &facts.image_id)
       .String("image_reference", &facts.image_reference)
       .Uint("uid", &uid, 0, UINT32_MAX - 1)
       .Uint("gid", &gid, 0, UINT32_MAX - 1)
@@ -263,6 +332,8 @@ Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved,
       .Strings("args", &facts.process.args, size_t{2} * kMaxCommandArgs)
       .String("user_layer", &facts.user_layer)
       .String("created_at", &created_at)
+      .String("life_from", &life_from)
+      .Uint("stops", &facts.stops)
       .Uint("paused_ms", &facts.paused_ms)
       .Bool("from_pool", &facts.from_pool)
       .Strings("reported", &facts.reported);
@@ -276,7 +347,6 @@ Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved,
   const Json* paused_idle = reader.Member("paused_idle_ms");
   const Json* pool = reader.Member("pool");
   RETURN_IF_ERROR(reader.Done(ObjectReader::Unknown::kIgnore));
-  if (version != 1) return Damaged(id, "version " + std::to_string(version));
   if (request == nullptr) return Damaged(id, "no request");
   ASSIGN_OR_RETURN(facts.fields, ParseSandboxFields(*request, without_ceilings));
   if (made_from != nullptr) RETURN_IF_ERROR(LoadTemplateFacts(*made_from, &facts));
@@ -286,6 +356,9 @@ Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved,
     ASSIGN_OR_RETURN(facts.ports, LoadPorts(*ports));
   }
   ASSIGN_OR_RETURN(facts.created_at, ParseRfc3339(created_at));
+  if (!life_from.empty()) {
+    ASSIGN_OR_RETURN(facts.life_from, ParseRfc3339(life_from));
+  }
   if (history != nullptr) facts.history = LoadHistory(*history);
   if (paused_idle != nullptr && paused_idle->is_number_unsigned())
     facts.paused_idle_ms = paused_idle->get<uint64_t>();

@@ -41,6 +41,8 @@ struct SandboxFacts {
   History history;
   // While it is paused: how long it had been without activity.
   std::optional<uint64_t> paused_idle_ms;
+  uint64_t stops = 0;                 // how often it was stopped
+  std::optional<WallTime> life_from;  // of its lifetime, when it is not created_at
   uint64_t paused_ms = 0;  // all pauses that are over, together: what time-outs of commands skip
   bool from_pool = false;
   std::vector<std::pair<std::string, double>> timings_ms;  // "total" first
@@ -55,6 +57,7 @@ struct SandboxMoments {
   size_t processes = 0;
   pid_t pid = 0;
   uint32_t host_id_start = 0;
+  std::optional<uint64_t> stopped_bytes;  // on disk, while it is stopped
 };
 
 // The API's form. `mode`: "v2" or "hybrid". `error`: why it failed, or nullptr.
@@ -63,11 +66,13 @@ oci::Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments,
 
 // The request again, as ParseSandboxFields reads it; forwarded ports are not in it.
 oci::Json FieldsJson(const SandboxFields& fields);
+WallTime LifeBegins(const SandboxFacts& facts);
 
 std::string SaveFacts(const SandboxFacts& facts);
 // kLimit for a record that a later daemon would not read: what it is of must not be promised to
 // live on.
 Status CheckRecord(const std::string& record);
+// Those of older versions, too. One of a newer version is kUnsupported with the field "version".
 Result<SandboxFacts> LoadFacts(const std::string& id, std::string_view saved, const Config& config);
 
 }  // namespace hutch::daemon

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "daemon/limits.h"
 #include "daemon/network_request.h"
+#include "daemon/sandbox_stops.h"
 #include "daemon/sandboxes.h"
 #include "daemon/watching.h"
 
@@ -44,8 +45,9 @@ MoveCause Sandboxes::CauseOfDeath(const SandboxEntry& entry) const {
 }
 
 void Sandboxes::End(SandboxEntry& entry, MoveCause cause) {
-  if (entry.ending) return;
+  if (entry.ending || stops->HoldsEnd(entry, cause)) return;
   entry.ending = true;
+  stops->host_records().Forget(entry.facts.id);
   FreeSession(entry);
   const std::optional<SandboxState> end = EndOf(entry.moments.state, cause);
   CHECK(end.has_value());
@@ -132,6 +134,7 @@ void Sandboxes::RetryRemoval(SandboxEntry& entry, Error error) {
 
 void Sandboxes::FinishRemoval(SandboxEntry& entry) {
   FaultPoint("sandbox removed");
+  if (entry.stop != nullptr) return stops->Freed(entry);
   entry.removal_timer.Cancel();
   auto node = living_.extract(entry.facts.id);
   CHECK(!node.empty());
@@ -191,6 +194,10 @@ Status Sandboxes::RestoreNetworks() {
     living.insert(id);
     if (entry->facts.fields.network.mode == network::Mode::kOpen) open.insert(id);
   }
+  for (const std::string& id : stops->left_alone()) {
+    living.insert(id);
+    open.insert(id);
+  }
   RETURN_IF_ERROR(parts_.networks->Recover(living, open));
   for (const SandboxEntry* entry : restored)
     parts_.networks->Restore({entry->facts.id, entry->facts.fields.name, entry->sandbox->init()},
@@ -203,10 +210,14 @@ Status Sandboxes::Recover() {
   ASSIGN_OR_RETURN(std::vector<runtime::Recovered> recovered, parts_.runtime.Recover(&removed));
   for (const std::string& line : removed)
     Log(LogLevel::kInfo, "removed what was left", {{"what", line}});
-  for (runtime::Recovered& one : recovered) TakeUp(std::move(one));
+  stops->Recover();
+  for (runtime::Recovered& one : recovered)
+    if (!stops->TakesUp(one)) TakeUp(std::move(one));
+  stops->RecoverHost();
   RETURN_IF_ERROR(RestoreNetworks());
   SweepProcessDirectories();
-  RETURN_IF_ERROR(user_layers_.Sweep(UserLayersInUse()));
+  // What is left alone may stand on one.
+  if (stops->left_alone().empty()) RETURN_IF_ERROR(user_layers_.Sweep(UserLayersInUse()));
   return OkStatus();
 }
 
@@ -216,7 +227,7 @@ void Sandboxes::SweepProcessDirectories() {
   const Result<std::vector<std::string>> ids = ListDirectory(parent);
   if (!ids.has_value()) return;  // there never was a process
   for (const std::string& id : *ids)
-    if (Living(id) == nullptr)
+    if (Living(id) == nullptr && !stops->Keeps(id))
       IgnoreError(RemoveTree(parent + "/" + id), "tried again at the next start");
 }
 

@@ -10,7 +10,7 @@ namespace {
 using S = SandboxState;
 using C = MoveCause;
 
-constexpr const char* kStateNames[] = {"creating",  "running", "paused",
+constexpr const char* kStateNames[] = {"creating",  "running", "paused", "stopped",
                                        "destroyed", "expired", "failed"};
 static_assert(std::size(kStateNames) == kSandboxStates);
 
@@ -30,6 +30,7 @@ constexpr CauseRow kCauses[] = {
     {C::kTemplateFailed, "template_failed"},
     {C::kAgentDied, "agent_died"},
     {C::kOutOfMemory, "out_of_memory"},
+    {C::kHostRestarted, "host_restarted"},
     {C::kUnreadable, "unreadable"},
 };
 
@@ -46,7 +47,12 @@ constexpr MoveRow kMoves[] = {
     {S::kPaused, S::kRunning, C::kExec},           {S::kPaused, S::kDestroyed, C::kDeleted},
     {S::kPaused, S::kDestroyed, C::kAbandoned},    {S::kPaused, S::kExpired, C::kLifetime},
     {S::kPaused, S::kFailed, C::kTemplateFailed},  {S::kPaused, S::kFailed, C::kAgentDied},
-    {S::kPaused, S::kFailed, C::kOutOfMemory},
+    {S::kPaused, S::kFailed, C::kOutOfMemory},     {S::kRunning, S::kStopped, C::kRequested},
+    {S::kRunning, S::kStopped, C::kIdleTimeout},   {S::kRunning, S::kStopped, C::kLifetime},
+    {S::kPaused, S::kStopped, C::kRequested},      {S::kPaused, S::kStopped, C::kLifetime},
+    {S::kStopped, S::kCreating, C::kRequested},    {S::kCreating, S::kStopped, C::kNotMade},
+    {S::kStopped, S::kDestroyed, C::kDeleted},     {S::kRunning, S::kFailed, C::kHostRestarted},
+    {S::kPaused, S::kFailed, C::kHostRestarted},
 };
 
 }  // namespace

@@ -15,8 +15,16 @@
 namespace hutch::daemon {
 
 // The last three are ends: nothing leads out of them.
-enum class SandboxState : uint8_t { kCreating, kRunning, kPaused, kDestroyed, kExpired, kFailed };
-inline constexpr size_t kSandboxStates = 6;
+enum class SandboxState : uint8_t {
+  kCreating,
+  kRunning,
+  kPaused,
+  kStopped,  // only its files are there, on disk
+  kDestroyed,
+  kExpired,
+  kFailed
+};
+inline constexpr size_t kSandboxStates = 7;
 const char* StateName(SandboxState state);
 std::optional<SandboxState> ParseState(std::string_view name);
 bool HasEnded(SandboxState state);
@@ -35,6 +43,7 @@ enum class MoveCause : uint8_t {
   kTemplateFailed,  // a command of its template failed before it was answered
   kAgentDied,
   kOutOfMemory,
+  kHostRestarted,
   kUnreadable,  // of an earlier daemon, with a record that this one cannot read
 };
 const char* CauseName(MoveCause cause);

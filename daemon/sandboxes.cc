@@ -8,6 +8,7 @@
 #include "daemon/devcontainer.h"
 #include "daemon/limits.h"
 #include "daemon/network_request.h"
+#include "daemon/sandbox_stops.h"
 #include "daemon/sealed_directories.h"
 #include "daemon/watching.h"
 
@@ -40,7 +41,8 @@ double MillisecondsSince(SteadyTime start) {
 }  // namespace
 
 Sandboxes::Sandboxes(const Parts& parts)
-    : parts_(parts),
+    : stops(std::make_unique<SandboxStops>(*this, parts)),
+      parts_(parts),
       admission_(parts.config, HostPromise(parts)),
       cpu_turns_(UsableCpus()),
       user_layers_(parts.config.state_dir + "/user-layers") {
@@ -70,6 +72,8 @@ Result<SandboxEntry*> Sandboxes::Find(const std::string& id_or_name) {
   const auto name = ids_by_name_.find(id_or_name);
   if (SandboxEntry* entry = Living(name == ids_by_name_.end() ? id_or_name : name->second))
     return entry;
+  if (SandboxEntry* entry = stops->Find(name == ids_by_name_.end() ? id_or_name : name->second))
+    return entry;
   for (const auto& entry : tombstones_)
     if (entry->facts.id == id_or_name) return entry.get();
   return NotFound(id_or_name);
@@ -90,6 +94,7 @@ std::vector<const SandboxEntry*> Sandboxes::List() const {
     if (!entry->facts.fields.pooled) entries.push_back(entry.get());
   for (const auto& entry : tombstones_)
     if (!entry->facts.fields.pooled) entries.push_back(entry.get());
+  for (const auto& [id, entry] : stops->stopped()) entries.push_back(entry.get());
   std::stable_sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) {
     return a->facts.created_at < b->facts.created_at;
   });
@@ -345,6 +350,7 @@ void Sandboxes::BecomeReady(SandboxEntry& entry) {
   const Status opened = OpenPorts(entry);
   if (!opened.has_value()) return FailCreation(entry, opened.error());
   MakeCommands(entry);
+  stops->host_records().Write(entry.facts.id, record);
   Move(entry, SandboxState::kRunning, MoveCause::kReady, now);
   BeginIdle(entry, now);
   numbers_.Open(entry);
@@ -530,6 +536,7 @@ size_t Sandboxes::ending() const {
 std::vector<std::string> Sandboxes::ImagesInUse() const {
   std::set<std::string> images;
   for (const auto& [id, entry] : living_) images.insert(entry->facts.image_id);
+  for (const auto& [id, entry] : stops->stopped()) images.insert(entry->facts.image_id);
   return {images.begin(), images.end()};
 }
 

@@ -107,9 +107,11 @@ class Sandboxes {
   oci::Json AdmissionJson() const;  // for GET /v1/info, with "owners"
   void RecountOwners();             // after a change of config.owner_limits
   const Parts& parts() const { return parts_; }
+  const std::unique_ptr<class SandboxStops> stops;  // stopping, and starting again
 
  private:
   friend class SandboxPools;  // hands out what was made ahead
+  friend class SandboxStops;
   Status Admit(const SandboxFields& fields, uint32_t uid);
   Status AdmitCounts(const SandboxFields& fields, uint32_t uid);
   void CountIn(const SandboxEntry& entry);  // from its beginning to its complete removal

@@ -21,6 +21,9 @@ constexpr ActivityRow kActivities[] = {
     {"port", Activity::kPort},
 };
 
+constexpr const char* kExpiries[] = {"destroy", "pause", "stop"};
+const char* ExpiryName(OnExpiry on_expiry) { return kExpiries[static_cast<size_t>(on_expiry)]; }
+
 Status ParseActivity(const std::vector<std::string>& names, uint8_t* activity) {
   *activity = 0;
   for (const std::string& name : names) {
@@ -36,23 +39,20 @@ Status ParseActivity(const std::vector<std::string>& names, uint8_t* activity) {
 }
 
 Status ParseOnExpiry(const std::string& text, OnExpiry* on_expiry) {
-  if (text == "stop")
-    return Error{.code = Code::kUnsupported,
-                 .what = "nothing of a sandbox can be kept without its memory yet",
-                 .field = "timeouts.on_expiry",
-                 .hint = "\"pause\" keeps all of it"};
-  if (text != "destroy" && text != "pause")
-    return Error{.code = Code::kInvalidArgument,
-                 .what = "must be \"destroy\" or \"pause\"",
-                 .field = "timeouts.on_expiry"};
-  *on_expiry = text == "pause" ? OnExpiry::kPause : OnExpiry::kDestroy;
-  return OkStatus();
+  for (size_t i = 0; i < std::size(kExpiries); ++i) {
+    if (text != kExpiries[i]) continue;
+    *on_expiry = static_cast<OnExpiry>(i);
+    return OkStatus();
+  }
+  return Error{.code = Code::kInvalidArgument,
+               .what = "must be \"destroy\", \"pause\" or \"stop\"",
+               .field = "timeouts.on_expiry"};
 }
 
 }  // namespace
 
 Status ParseTimeouts(const oci::Json& json, Timeouts* timeouts) {
-  std::string on_expiry = timeouts->on_expiry == OnExpiry::kPause ? "pause" : "destroy";
+  std::string on_expiry = ExpiryName(timeouts->on_expiry);
   std::vector<std::string> names;
   oci::ObjectReader reader(json, "timeouts");
   const bool has_names = reader.Member("activity") != nullptr;
@@ -81,7 +81,7 @@ oci::Json TimeoutsJson(const Timeouts& timeouts) {
     if (timeouts.Counts(row.activity)) activity.push_back(row.name);
   return {{"idle_seconds", timeouts.idle_seconds},
           {"lifetime_seconds", timeouts.lifetime_seconds},
-          {"on_expiry", timeouts.on_expiry == OnExpiry::kPause ? "pause" : "destroy"},
+          {"on_expiry", ExpiryName(timeouts.on_expiry)},
           {"activity", std::move(activity)}};
 }
 

@@ -18,7 +18,7 @@ namespace hutch::daemon {
 
 enum class Activity : uint8_t { kCall = 1, kProcess = 2, kRenewal = 4, kPort = 8 };
 inline constexpr uint8_t kAllActivity = 15;
-enum class OnExpiry : uint8_t { kDestroy, kPause };
+enum class OnExpiry : uint8_t { kDestroy, kPause, kStop };
 
 struct Timeouts {
   uint64_t idle_seconds = 0, lifetime_seconds = 0;  // 0: never

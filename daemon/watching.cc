@@ -103,6 +103,12 @@ void Watching::SandboxForked(const SandboxEntry& entry, const oci::Json& detail)
   Tell(EventKind::kSandboxForked, entry, detail);
 }
 
+void Watching::SandboxStopped(const SandboxEntry& entry) {
+  oci::Json detail = {{"cause", CauseName(entry.facts.history.back().cause)}};
+  if (entry.moments.stopped_bytes) detail["bytes"] = *entry.moments.stopped_bytes;
+  Tell(EventKind::kSandboxStopped, entry, detail);
+}
+
 void Watching::SandboxExpires(const SandboxEntry& entry, const Deadlines::Warning& warning) {
   Tell(EventKind::kSandboxExpiring, entry,
        {{"reason", CauseName(warning.cause)}, {"seconds_left", warning.seconds_left}});
@@ -118,7 +124,7 @@ void Watching::SandboxEnds(const SandboxEntry& entry) {
                            {SandboxState::kExpired, EventKind::kSandboxExpired},
                            {SandboxState::kFailed, EventKind::kSandboxFailed}};
   const HistoryEntry& last = entry.facts.history.back();
-  if (entry.commands == nullptr)
+  if (entry.commands == nullptr && entry.facts.stops == 0)
     ++metrics_.creations["failed"];
   else
     ++metrics_.ends[CauseName(last.cause)];

@@ -32,6 +32,7 @@ class Watching {
   void SandboxResumed(const SandboxEntry& entry);
   void SandboxSealed(const SandboxEntry& entry, const oci::Json& detail);  // as an image
   void SandboxForked(const SandboxEntry& entry, const oci::Json& detail);
+  void SandboxStopped(const SandboxEntry& entry);
   void SandboxExpires(const SandboxEntry& entry, const Deadlines::Warning& warning);
   // With the last move of its history and, where it failed, the error.
   void SandboxEnds(const SandboxEntry& entry);

@@ -32,6 +32,9 @@ inline constexpr size_t kSkippedExamples = 20;  // of what a snapshot leaves out
 inline constexpr unsigned kOldDownloadSeconds = 3600;       // a part that nobody has written to
 inline constexpr unsigned kBootstrapSilenceSeconds = 3600;  // mmdebstrap for one catalog image
 
+// Stopped sandboxes.
+inline constexpr size_t kMaxCopyDepth = 1000;  // directories above a file, when it is kept on disk
+
 // Catalog entries; the operator's are read from files.
 inline constexpr size_t kMaxCatalogFiles = 256;
 inline constexpr size_t kMaxCatalogFileBytes = 65536;

@@ -132,6 +132,16 @@ Status FillScratch(Creation& c) {
   return scratch.MakeDirectories(c.mounts.scratch_directories, c.shell->host_id_start);
 }
 
+// Only begins it where there is something to put back: the rows below wait for Runtime::Filled().
+Status PutFilesBack(Creation& c) {
+  if (c.request.fill == nullptr) return OkStatus();
+  ScratchToFill scratch{.fd = UniqueFd(),
+                        .roots = rootfs::TrackedRoots(c.mounts, kUpperName),
+                        .host_id_start = c.shell->host_id_start};
+  ASSIGN_OR_RETURN(scratch.fd, Duplicate(c.shell->scratch->mount_fd()));
+  return c.request.fill(std::move(scratch));
+}
+
 Status BuildRoot(Creation& c) {
   Shell& s = *c.shell;
   rootfs::OverlayRequest overlay;
@@ -182,10 +192,13 @@ Status SendPlan(Creation& c) {
 constexpr StepRow<Creation> kCreateSteps[] = {
     {"apply limits", ApplyLimits, nullptr},  // before any tenant's process
     {"fill scratch", FillScratch, nullptr},  // upper and work directories for the next row
+    {"put files back", PutFilesBack, nullptr},  // of one that was stopped; nothing sees them yet
     {"build root", BuildRoot,
      nullptr},  // needs the sandbox's id map; refused from inside the sandbox
     {"send plan", SendPlan, nullptr},  // the agent answers ready or names the step that failed
 };
+
+static_assert(std::string_view(kCreateSteps[kStepsUpToFill - 1].name) == "put files back");
 
 }  // namespace
 

@@ -76,5 +76,6 @@ std::span<const StepRow<Shell>> ShellSteps();
 Status CheckSpec(Creation& creation);
 // Turns a spawned shell into the sandbox, up to the plan on its way to the agent.
 std::span<const StepRow<Creation>> CreateSteps();
+inline constexpr size_t kStepsUpToFill = 3;  // of those, "put files back" included
 
 }  // namespace hutch::runtime

@@ -107,6 +107,22 @@ Status RuntimeImpl::NoteActivity(const Sandbox& sandbox,
   return SysError(errno, "utimensat " + path);
 }
 
+// One of a newer hutchd is that one's: nothing of it is touched, and nobody else gets its ids.
+Status RuntimeImpl::CheckVersion(const std::string& id, const oci::Json& state) {
+  uint64_t version = 0, host_id_start = 0;
+  RETURN_IF_ERROR(oci::ObjectReader(state, "")
+                      .Uint("version", &version)
+                      .Uint("host_id_start", &host_id_start, 0, UINT32_MAX)
+                      .Done(oci::ObjectReader::Unknown::kIgnore));
+  if (version <= kStateVersion) return OkStatus();
+  IgnoreError(workshop_.host_ids.Claim(static_cast<uint32_t>(host_id_start)),
+              "it may have none, or not one of ours");
+  return Error{.code = Code::kUnsupported,
+               .what = "sandbox " + id + " has a state of version " + std::to_string(version) +
+                       ", of a newer hutchd, and is left alone",
+               .field = "version"};
+}
+
 Result<Recovered> RuntimeImpl::TakeUp(const std::string& id) {
   auto shell = std::make_unique<Shell>();
   shell->workshop = &workshop_;
@@ -117,6 +133,7 @@ Result<Recovered> RuntimeImpl::TakeUp(const std::string& id) {
   ASSIGN_OR_RETURN(const oci::Json state,
                    oci::ParseJson(text, {.max_bytes = kMaxStateBytes, .max_depth = 8}));
   FaultPoint("state file of a sandbox read");
+  RETURN_IF_ERROR(CheckVersion(id, state));
   uint64_t version = 0, host_id_start = 0;
   std::string saved;
   bool live_proc = false;
@@ -176,6 +193,8 @@ Result<std::vector<Recovered>> RuntimeImpl::Recover(std::vector<std::string>* re
     auto taken = TakeUp(id);
     if (taken)
       recovered.push_back(std::move(*taken));
+    else if (taken.error().field == "version")
+      left_alone_[id] = taken.error();
     else
       RemoveRemains(id, removed);
   }

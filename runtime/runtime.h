@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +33,13 @@ struct RuntimeConfig {
   uint32_t blanks = 8;  // kept ready with Pools::kOn
 };
 
+// The scratch file system of a sandbox that is being made: nothing runs in it yet.
+struct ScratchToFill {
+  UniqueFd fd;  // its root
+  std::vector<rootfs::TrackedRoot> roots;
+  uint32_t host_id_start;
+};
+
 // What a sandbox is to be, by value.
 struct CreateRequest {
   // Read: process (user, env, cwd are the defaults the daemon keeps; rlimits, no_new_privileges are
@@ -44,6 +53,10 @@ struct CreateRequest {
   // first, names below it. What the layers have there shows in them.
   std::vector<rootfs::ScratchDirectory> upper_directories = {};
   bool wants_link = false;  // takes a blank whose namespace has a link, if there is one
+  // One that was before: its id, and what puts its files back. No blank serves it. `fill` is called
+  // once, when the directories are there; then nothing goes on before Filled().
+  std::string id = {};
+  std::function<Status(ScratchToFill)> fill = {};
 };
 
 struct RuntimeEvent {
@@ -82,6 +95,8 @@ class Runtime {
   // kReady or kFailed; the caller keeps the deadline. kInvalidArgument, kUnsupported, kLimit (no id
   // range left), kKernel name the step; nothing is left behind on error.
   virtual Result<std::unique_ptr<Sandbox>> Begin(CreateRequest request) = 0;
+  // What `fill` was to do is done: the creation goes on. After an error: destroy it.
+  virtual Status Filled(Sandbox& sandbox) = 0;
   // Writes the state file that makes a sandbox survive a restart of the daemon. Call after kReady,
   // before it becomes visible.
   virtual Status SaveState(const Sandbox& sandbox, const std::string& saved) = 0;
@@ -97,6 +112,9 @@ class Runtime {
   // blanks, orphaned cgroups). Blocks for at most some seconds. `removed` gets one line for each
   // thing removed.
   virtual Result<std::vector<Recovered>> Recover(std::vector<std::string>* removed) = 0;
+
+  // What Recover() did not touch, because a newer hutchd made it: ids, and what it said.
+  virtual std::map<std::string, Error> TakeLeftAlone() = 0;
 
   // Tops up the pools by what is missing (asynchronously, through Dispatch); call after creates,
   // when idle, and at start.

@@ -107,10 +107,10 @@ Status RuntimeImpl::SelfTest() {
   return down;
 }
 
-Result<std::unique_ptr<Shell>> RuntimeImpl::StartShell() {
+Result<std::unique_ptr<Shell>> RuntimeImpl::StartShell(const std::string& id) {
   auto shell = std::make_unique<Shell>();
   shell->workshop = &workshop_;
-  shell->id = "sb-" + RandomBase32(kIdCharacters);
+  shell->id = id.empty() ? "sb-" + RandomBase32(kIdCharacters) : id;
   RETURN_IF_ERROR(RunSteps(ShellSteps(), *shell, &shell->timings));
   return shell;
 }
@@ -157,10 +157,11 @@ Result<std::unique_ptr<Sandbox>> RuntimeImpl::Begin(CreateRequest request) {
   auto creation = std::make_unique<Creation>();
   creation->request = std::move(request);
   RETURN_IF_ERROR(CheckSpec(*creation));
-  std::unique_ptr<Shell> shell = TakeBlank(creation->request.wants_link);
+  const std::string& id = creation->request.id;
+  std::unique_ptr<Shell> shell = id.empty() ? TakeBlank(creation->request.wants_link) : nullptr;
   const bool from_pool = shell != nullptr;
   if (!from_pool) {
-    ASSIGN_OR_RETURN(shell, StartShell());
+    ASSIGN_OR_RETURN(shell, StartShell(id));
   }
   creation->shell = shell.get();
   const uint64_t number = shell->spawn_number;
@@ -180,9 +181,22 @@ Result<std::unique_ptr<Sandbox>> RuntimeImpl::Begin(CreateRequest request) {
   return std::unique_ptr<Sandbox>(std::move(sandbox));
 }
 
+// With files to put back it stops before the rows that show them; Filled() runs those.
 Status RuntimeImpl::Continue(SandboxImpl& sandbox) {
+  const bool fills = sandbox.pending->request.fill != nullptr;
+  if (fills) {
+    Creation& creation = *sandbox.pending;
+    return RunSteps(CreateSteps().first(kStepsUpToFill), creation, &sandbox.shell().timings);
+  }
   const std::unique_ptr<Creation> creation = std::move(sandbox.pending);
   return RunSteps(CreateSteps(), *creation, &sandbox.shell().timings);
+}
+
+Status RuntimeImpl::Filled(Sandbox& sandbox) {
+  auto& impl = static_cast<SandboxImpl&>(sandbox);
+  const std::unique_ptr<Creation> creation = std::move(impl.pending);
+  if (creation == nullptr) return Error{.code = Code::kBadState, .what = "nothing was to be filled"};
+  return RunSteps(CreateSteps().subspan(kStepsUpToFill), *creation, &impl.shell().timings);
 }
 
 std::vector<RuntimeEvent> RuntimeImpl::Dispatch() {

@@ -17,10 +17,12 @@ class RuntimeImpl : public Runtime {
   int spawner_fd() const override { return workshop_.spawner.fd(); }
   std::vector<RuntimeEvent> Dispatch() override;
   Result<std::unique_ptr<Sandbox>> Begin(CreateRequest request) override;
+  Status Filled(Sandbox& sandbox) override;
   Status SaveState(const Sandbox& sandbox, const std::string& saved) override;
   Status NoteActivity(const Sandbox& sandbox, std::chrono::system_clock::time_point when) override;
   Status Remove(Sandbox& sandbox) override;
   Result<std::vector<Recovered>> Recover(std::vector<std::string>* removed) override;
+  std::map<std::string, Error> TakeLeftAlone() override { return std::exchange(left_alone_, {}); }
   void Refill() override;
   PoolState pool_state() const override;
   std::optional<BlankToLink> TakeToLink() override;
@@ -38,7 +40,7 @@ class RuntimeImpl : public Runtime {
     SandboxImpl* sandbox = nullptr;
   };
 
-  Result<std::unique_ptr<Shell>> StartShell();
+  Result<std::unique_ptr<Shell>> StartShell(const std::string& id = "");
   std::unique_ptr<Shell> TakeBlank(bool wants_link);
   std::unique_ptr<Shell> ExtractBlank(pid_t pid);
   void Discard(std::unique_ptr<Shell> shell);
@@ -48,6 +50,7 @@ class RuntimeImpl : public Runtime {
   void HandleServerEnded(const SpawnOutcome& outcome, std::vector<RuntimeEvent>& events);
   Status Continue(SandboxImpl& sandbox);
   Result<Recovered> TakeUp(const std::string& id);
+  Status CheckVersion(const std::string& id, const oci::Json& state);
   void RemoveRemains(const std::string& id, std::vector<std::string>* removed);
   static void OnSandboxDestroyed(void* owner, SandboxImpl* sandbox);
 
@@ -60,6 +63,7 @@ class RuntimeImpl : public Runtime {
   std::map<std::string, std::unique_ptr<Shell>> linking_;
   std::map<pid_t, SandboxImpl*> living_;        // by the agent's pid
   std::vector<std::unique_ptr<Shell>> doomed_;  // being taken down; retried at each Refill
+  std::map<std::string, Error> left_alone_;
   bool refill_failed_ = false;
 };
 

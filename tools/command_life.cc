@@ -1,6 +1,7 @@
-// pause, resume, and wait for a sandbox.
+// pause, resume, stop, start, and wait for a sandbox.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "base/text.h"
 #include "tools/commands.h"
@@ -83,6 +84,23 @@ Result<int> RunPause(Context& context) {
 Result<int> RunResume(Context& context) {
   ASSIGN_OR_RETURN(const Json sandbox,
                    context.client.Post(TargetOf(context.options.id) + "/resume", Json::object()));
+  return Show(context, sandbox);
+}
+
+Result<int> RunStop(Context& context) {
+  Json body = Json::object();
+  if (!context.options.timeout.empty()) {
+    ASSIGN_OR_RETURN(const double seconds, ParseSeconds(context.options.timeout));
+    body["timeout_seconds"] = static_cast<uint64_t>(std::ceil(seconds));
+  }
+  ASSIGN_OR_RETURN(const Json sandbox,
+                   context.client.Post(TargetOf(context.options.id) + "/stop", body));
+  return Show(context, sandbox);
+}
+
+Result<int> RunStart(Context& context) {
+  ASSIGN_OR_RETURN(const Json sandbox,
+                   context.client.Post(TargetOf(context.options.id) + "/start", Json::object()));
   return Show(context, sandbox);
 }
 

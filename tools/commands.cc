@@ -248,6 +248,8 @@ constexpr CommandRow kCommands[] = {
     {"snapshot", "Make an image of the files of a sandbox", 0, kIdAndNewImage, "hutch snapshot box mine:ready", RunSnapshot, {}},
     {"fork", "Make more sandboxes with the files that a sandbox has now", kFork, kId, "hutch fork box -n 4", RunFork, {}},
     {"diff", "List what a sandbox changed of its image's files", 0, kIdAndPath, "hutch diff box /workspace", RunDiff, {}},
+    {"stop", "Keep a sandbox's files on disk, and end everything else of it", kStop, kId, "hutch stop box --timeout 30", RunStop, {}},
+    {"start", "Start a stopped sandbox again", 0, kId, "hutch start box", RunStart, {}},
     {"heartbeat", "Put off a sandbox's idle time-out", 0, kId, "hutch heartbeat box", RunHeartbeat, {}},
     {"image", "Pull, import, build, save, list and remove images; list the catalog", 0, {}, "hutch image ls", nullptr, kImageCommands},
     {"template", "List, show and check templates", 0, {}, "hutch template ls", nullptr, kTemplateCommands},

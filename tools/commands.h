@@ -28,7 +28,7 @@ inline constexpr int kExitOwnError = 125;
 struct CommandRow {
   const char* name;
   const char* help;
-  unsigned groups;  // of OptionGroup; kGlobal always
+  uint64_t groups;  // of OptionGroup; kGlobal always
   std::span<const Positional> positionals;
   const char* example;                   // shown by --help
   Result<int> (*run)(Context&);          // the value is the exit code; nullptr for a group
@@ -57,6 +57,8 @@ Result<int> RunInspect(Context& context);
 Result<int> RunRemove(Context& context);
 Result<int> RunHeartbeat(Context& context);
 Result<int> RunPause(Context& context);  // command_life.cc
+Result<int> RunStop(Context& context);
+Result<int> RunStart(Context& context);
 Result<int> RunResume(Context& context);
 Result<int> RunSnapshot(Context& context);  // command_snapshot.cc
 Result<int> RunFork(Context& context);

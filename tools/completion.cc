@@ -69,7 +69,7 @@ const CommandRow* FindRow(std::span<const CommandRow> rows, const std::string& n
 }
 
 // The row of AllOptions() that a word names, among those a command takes.
-const OptionRow* FindOption(const std::string& word, unsigned groups) {
+const OptionRow* FindOption(const std::string& word, uint64_t groups) {
   for (const OptionRow& row : AllOptions()) {
     if ((row.groups & groups) == 0) continue;
     for (const std::string& flag : Split(row.flags, ','))
@@ -91,7 +91,7 @@ struct Place {
 Place Walk(std::span<const std::string> words) {
   Place place;
   for (const std::string& word : words) {
-    const unsigned groups = kGlobal | (place.row != nullptr ? place.row->groups : 0u);
+    const uint64_t groups = kGlobal | (place.row != nullptr ? place.row->groups : 0);
     const auto rows = place.row != nullptr ? place.row->children : Commands();
     if (place.value_expected) {
       place.value_expected = false;
@@ -212,7 +212,7 @@ std::vector<std::string> Complete(std::span<const std::string> words, const Name
   if (template_expected) {
     candidates = source(Names::kTemplates, "");
   } else if (current.starts_with("-")) {
-    const unsigned groups = kGlobal | (place.row != nullptr ? place.row->groups : 0u);
+    const uint64_t groups = kGlobal | (place.row != nullptr ? place.row->groups : 0);
     candidates.emplace_back("--help");
     for (const OptionRow& row : AllOptions())
       if ((row.groups & groups) != 0) candidates.push_back(Split(row.flags, ',').back());

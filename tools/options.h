@@ -74,42 +74,43 @@ using Field =
     std::variant<std::string Options::*, std::vector<std::string> Options::*, bool Options::*>;
 
 // Which commands take an option.
-enum OptionGroup : unsigned {
-  kGlobal = 1u << 0,
-  kSandbox = 1u << 1,     // what a sandbox is made from
-  kExec = 1u << 2,        // how a command runs
-  kPassesExit = 1u << 3,  // no options: its exit code is the command's
-  kInSandbox = 1u << 4,   // where in an existing sandbox
-  kList = 1u << 5,
-  kQuiet = 1u << 6,
-  kImport = 1u << 7,
-  kAudit = 1u << 8,
-  kYield = 1u << 9,  // a command that need not be waited for
-  kLogs = 1u << 10,
-  kKill = 1u << 11,
-  kRemoveFiles = 1u << 12,
-  kMakeDirectory = 1u << 13,
-  kPull = 1u << 14,
-  kPrune = 1u << 15,
-  kSave = 1u << 16,
-  kLoad = 1u << 17,
-  kNetwork = 1u << 18,  // what a sandbox may reach
-  kNetPreset = 1u << 19,
-  kPort = 1u << 20,
-  kOpen = 1u << 21,
-  kEvents = 1u << 22,
-  kStats = 1u << 23,
-  kTop = 1u << 24,
-  kSelect = 1u << 25,  // sandboxes by their labels
-  kKeyed = 1u << 26,   // a sandbox that may be asked for again
-  kWait = 1u << 27,
-  kPause = 1u << 28,
-  kFork = 1u << 29,
-  kPool = 1u << 31,  // what is kept ready
+enum OptionGroup : uint64_t {
+  kGlobal = 1ull << 0,
+  kSandbox = 1ull << 1,     // what a sandbox is made from
+  kExec = 1ull << 2,        // how a command runs
+  kPassesExit = 1ull << 3,  // no options: its exit code is the command's
+  kInSandbox = 1ull << 4,   // where in an existing sandbox
+  kList = 1ull << 5,
+  kQuiet = 1ull << 6,
+  kImport = 1ull << 7,
+  kAudit = 1ull << 8,
+  kYield = 1ull << 9,  // a command that need not be waited for
+  kLogs = 1ull << 10,
+  kKill = 1ull << 11,
+  kRemoveFiles = 1ull << 12,
+  kMakeDirectory = 1ull << 13,
+  kPull = 1ull << 14,
+  kPrune = 1ull << 15,
+  kSave = 1ull << 16,
+  kLoad = 1ull << 17,
+  kNetwork = 1ull << 18,  // what a sandbox may reach
+  kNetPreset = 1ull << 19,
+  kPort = 1ull << 20,
+  kOpen = 1ull << 21,
+  kEvents = 1ull << 22,
+  kStats = 1ull << 23,
+  kTop = 1ull << 24,
+  kSelect = 1ull << 25,  // sandboxes by their labels
+  kKeyed = 1ull << 26,   // a sandbox that may be asked for again
+  kWait = 1ull << 27,
+  kPause = 1ull << 28,
+  kFork = 1ull << 29,
+  kPool = 1ull << 31,  // what is kept ready
+  kStop = 1ull << 30,
 };
 
 struct OptionRow {
-  unsigned groups;
+  uint64_t groups;
   const char* flags;  // as CLI11 takes them: "-q,--quiet"
   Field field;
   const char* value;  // what --help shows for the value; "" for a flag

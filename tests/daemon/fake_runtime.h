@@ -58,6 +58,8 @@ class FakeRuntime final : public runtime::Runtime {
     begun.push_back(sandbox.get());
     return std::unique_ptr<runtime::Sandbox>(std::move(sandbox));
   }
+  Status Filled(runtime::Sandbox&) override { return OkStatus(); }
+  std::map<std::string, Error> TakeLeftAlone() override { return {}; }
   Status SaveState(const runtime::Sandbox& sandbox, const std::string& text) override {
     if (save_error) return *save_error;
     saved[sandbox.id()] = text;

@@ -27,7 +27,7 @@ TEST(Timeouts, WhatIsNotNamedStaysAsItIs) {
 }
 
 TEST(Timeouts, WhatCannotBeDoneIsRefusedByName) {
-  EXPECT_EQ(Parse(R"({"on_expiry":"stop"})").error().code, Code::kUnsupported);
+  EXPECT_EQ(Parse(R"({"on_expiry":"freeze"})").error().code, Code::kInvalidArgument);
   EXPECT_EQ(Parse(R"({"on_expiry":"explode"})").error().field, "timeouts.on_expiry");
   EXPECT_EQ(Parse(R"({"activity":["call","noise"]})").error().field, "timeouts.activity");
   EXPECT_EQ(Parse(R"({"idle":5})").error().field, "timeouts.idle");

@@ -61,6 +61,9 @@ class Contract(DaemonCase):
         for fork in self.call("POST", path + "/fork", {"count": 1, "name": "contract"})["sandboxes"]:
             self.call("DELETE", f"/v1/sandboxes/{fork['id']}")
         self.call("GET", path + "/diff?path=/workspace&limit=5")
+        self.call("POST", path + "/stop", {"timeout_seconds": 0})
+        self.call("GET", path)
+        self.call("POST", path + "/start")
         for body in ({"command": "echo out; echo err >&2"}, {"command": ["sleep", "1000"], "timeout_seconds": 0.1}, {"command": r"printf '\377'"}):
             self.call("POST", path + "/exec", body)
         self.call("POST", path + "/exec", {"command": ["nothing"]})

@@ -84,7 +84,7 @@ class States(LifeCase):
         self.client.delete(box)
         self.assertEqual(waiter.wait(60), 1)
         self.assertEqual(self.hutch("wait", box, "--for", "destroyed").returncode, 0)
-        self.assertEqual(self.hutch("wait", box, "--for", "stopped").returncode, 125)
+        self.assertEqual(self.hutch("wait", box, "--for", "started").returncode, 125)
 
 
 class Timeouts(LifeCase):
@@ -109,8 +109,8 @@ class Timeouts(LifeCase):
         self.assertEqual(self.client.get(box)["state"], "running")
         self.patch(box, idle_seconds=1)
         self.assertEqual(self.wait(box, "expired")["cause"], "idle_timeout")
-        self.assertEqual(self.refused("unsupported", "PATCH", f"/v1/sandboxes/{self.sandbox()}",
-                                      {"timeouts": {"on_expiry": "stop"}})["field"], "timeouts.on_expiry")
+        self.assertEqual(self.refused("invalid_argument", "PATCH", f"/v1/sandboxes/{self.sandbox()}",
+                                      {"timeouts": {"on_expiry": "freeze"}})["field"], "timeouts.on_expiry")
 
     def test_one_that_is_to_pause_is_not_destroyed(self):
         box = self.sandbox(timeouts={"idle_seconds": 1, "on_expiry": "pause"})
