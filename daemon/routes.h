@@ -19,6 +19,8 @@ class FilesProgram;
 class ImageArchives;
 class ImageKeeping;
 class Info;
+class VolumeArchives;
+class VolumeKeeping;
 class Watching;
 class Workspaces;
 
@@ -37,6 +39,8 @@ struct Api {
   ImageArchives& image_archives;
   Workspaces& workspaces;
   Watching& watching;
+  VolumeKeeping& volumes;
+  VolumeArchives& volume_archives;
 };
 
 struct Route {

@@ -7,6 +7,7 @@
 #include "daemon/devcontainer.h"
 #include "daemon/limits.h"
 #include "daemon/network_request.h"
+#include "daemon/sandbox_volumes.h"
 #include "daemon/watching.h"
 
 namespace hutch::daemon {
@@ -121,8 +122,9 @@ std::set<std::string> Sandboxes::UserLayersInUse() const {
 Result<std::vector<LayerDirectory>> Sandboxes::AddDirectories(const rootfs::Image& image,
                                                               const SandboxFields& fields,
                                                               runtime::CreateRequest& request) {
-  ASSIGN_OR_RETURN(const std::vector<WritableDirectory> directories,
+  ASSIGN_OR_RETURN(std::vector<WritableDirectory> directories,
                    CollectDirectories(image.config, fields.directories));
+  AddVolumeTargets(fields.volumes, &directories);
   std::vector<UniqueFd> layers;
   if (!directories.empty())
     for (const UniqueFd& layer : request.layers) {
@@ -180,6 +182,8 @@ Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Cr
   entry->facts.process = request.spec.process;
   entry->facts.fields = std::move(fields);
   RETURN_IF_ERROR(AddUserLayer(*image, entry->facts, request));
+  ASSIGN_OR_RETURN(entry->volumes,
+                   ShareVolumes(parts_.volumes, entry->facts.fields.volumes, &request));
   SandboxFields& placed_fields = entry->facts.fields;
   if (placed_fields.has_lifecycle)
     entry->facts.lifecycle = {.state = LifecycleFacts::State::kRunning, .awaited = true};

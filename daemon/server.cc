@@ -26,6 +26,8 @@
 #include "daemon/routes.h"
 #include "daemon/sandboxes.h"
 #include "daemon/tcp_listener.h"
+#include "daemon/volume_archives.h"
+#include "daemon/volume_keeping.h"
 #include "daemon/watchdog.h"
 #include "daemon/watching.h"
 #include "daemon/worker.h"
@@ -36,6 +38,7 @@ namespace {
 
 constexpr size_t kWorkerThreads = 2;
 constexpr size_t kWalkerThreads = 1;
+constexpr size_t kVolumeThreads = 2;
 constexpr Milliseconds kStopPoll{20};
 constexpr Milliseconds kAfterKill{2'000};  // for killed commands to be answered
 
@@ -324,6 +327,22 @@ struct ImageMakers {
   ImageArchives archives;
 };
 
+// The volumes, and the threads that wait for their disks.
+struct VolumeMakers {
+  Status Open(const Config& config) {
+    ASSIGN_OR_RETURN(volumes, rootfs::Volumes::Open({.directory = config.state_dir + "/volumes",
+                                                     .mounts = config.run_dir + "/volumes",
+                                                     .later = [this](std::function<void()> job) {
+                                                       if (!worker.Submit(job).has_value()) job();
+                                                     }}));
+    return OkStatus();
+  }
+
+  std::unique_ptr<rootfs::Volumes> volumes;
+  // Before the volumes end those that work on them.
+  Worker worker{kVolumeThreads}, images{1};
+};
+
 // Both listeners and what they and the signals lead to.
 struct Serving {
   Serving(CommandLine& line, UniqueFd socket, Api& api)
@@ -394,11 +413,17 @@ Status RunServer(CommandLine line) {
   ASSIGN_OR_RETURN(const std::string egress_program, FindProgram("hutch-egress"));
   NetworkMakers makers(loop, config, audit, egress_program);
   AddParts(walker, audit, makers, watching, &parts);
+  VolumeMakers volume_makers;
+  RETURN_IF_ERROR(volume_makers.Open(config));
+  parts.volumes = volume_makers.volumes.get();
   watching.DaemonStarted();
   Sandboxes sandboxes(parts);
   RETURN_IF_ERROR(sandboxes.Recover());
   ImageMakers image_makers(loop, config, worker, *store, sandboxes);
   Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
+  VolumeKeeping volumes(loop, volume_makers.worker, volume_makers.images, config,
+                        *volume_makers.volumes, sandboxes);
+  VolumeArchives volume_archives(loop, *volume_makers.volumes);
   FilesProgram files;
   Api api{.loop = loop,
           .config = config,
@@ -412,7 +437,9 @@ Status RunServer(CommandLine line) {
           .image_keeping = image_makers.keeping,
           .image_archives = image_makers.archives,
           .workspaces = makers.workspaces,
-          .watching = watching};
+          .watching = watching,
+          .volumes = volumes,
+          .volume_archives = volume_archives};
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config));
   Serving serving(line, std::move(socket.fd), api);
   RETURN_IF_ERROR(OpenTcp(loop, config, serving.access, &serving.servers));

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "daemon/audit_records.h"
 #include "daemon/template_library.h"
+#include "daemon/volume_keeping.h"
 #include "daemon/wanted_image.h"
 
 namespace hutch::daemon {
@@ -131,17 +132,28 @@ void SandboxStart::Run(SandboxFields fields) {
       [self](const rootfs::Progress& report) { self->Tell("progress", ProgressJson(report)); },
       [self, fields](Result<std::string> image) {
         self->leave_ = {};
-        self->Create(fields, std::move(image));
+        self->Prepare(fields, std::move(image));
       });
   // It may have gone while it was told how far the pull is.
   if (gone_ && leave) return leave();
   leave_ = std::move(leave);
 }
 
-void SandboxStart::Create(SandboxFields fields, Result<std::string> image) {
+void SandboxStart::Prepare(SandboxFields fields, Result<std::string> image) {
   if (gone_) return;
   if (!image.has_value()) return Refused(image.error());
   fields.image = *std::move(image);
+  if (fields.volumes.empty()) return Create(std::move(fields));
+  const auto volumes = fields.volumes;
+  api_.volumes.Prepare(volumes, [self = shared_from_this(),
+                                 fields = std::move(fields)](const Result<HeldVolumes>& held) {
+    if (!held.has_value()) return self->gone_ ? void() : self->Refused(held.error());
+    self->Create(fields);
+  });
+}
+
+void SandboxStart::Create(SandboxFields fields) {
+  if (gone_) return;
   const auto self = shared_from_this();
   Result<std::string> id = api_.sandboxes.Create(
       std::move(fields), audited_.peer, [self](Result<SandboxEntry*> entry) { self->Made(entry); });

@@ -43,7 +43,8 @@ class SandboxStart : public std::enable_shared_from_this<SandboxStart> {
  private:
   struct Command;
 
-  void Create(SandboxFields fields, Result<std::string> image);
+  void Prepare(SandboxFields fields, Result<std::string> image);
+  void Create(SandboxFields fields);
   void Refused(const Error& error);
   void Made(Result<SandboxEntry*> entry);
   void OpenEvents();

@@ -16,4 +16,9 @@ namespace hutch::rootfs {
 // says.
 Status WriteLayerTar(int layer_fd, const ByteSink& sink);
 
+// The same of a directory that others write to meanwhile: names and marks mean nothing but
+// themselves, sockets and devices are left out, what is gone when it is its turn is left out, and a
+// file that becomes shorter while it is read is filled up with zeros.
+Status WriteTreeTar(int root_fd, const ByteSink& sink);
+
 }  // namespace hutch::rootfs

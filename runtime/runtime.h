@@ -13,6 +13,7 @@
 #include "base/unique_fd.h"
 #include "cgroups/tree.h"
 #include "oci/runtime_spec.h"
+#include "rootfs/volume_mount.h"
 #include "runtime/sandbox.h"
 
 namespace hutch::runtime {
@@ -30,15 +31,22 @@ struct RuntimeConfig {
   uint32_t blanks = 8;  // kept ready with Pools::kOn
 };
 
+// A volume's mount in our own mount namespace (rootfs::Volumes), by descriptor.
+struct VolumeToShare {
+  UniqueFd mount;
+  rootfs::VolumeAccess access = rootfs::VolumeAccess::kReadWrite;
+};
+
 // What a sandbox is to be, by value.
 struct CreateRequest {
   // Read: process (user, env, cwd are the defaults the daemon keeps; rlimits, no_new_privileges are
-  // applied to the sandbox), root.readonly, mounts (types "tmpfs", "proc"; see
+  // applied to the sandbox), root.readonly, mounts (types "tmpfs", "proc", "volume"; see
   // runtime/default_spec.h), linux_.resources, linux_.seccomp, masked and readonly paths.
   oci::Spec spec;
   std::vector<UniqueFd>
       layers;  // unpacked image layers, lowest first (rootfs::Store::OpenLayer); at least one
   uint64_t scratch_bytes = 0;  // size of all writable file systems together
+  std::vector<VolumeToShare> volumes = {};  // mounts of type "volume" name them by their index
   bool wants_link = false;     // takes a blank whose namespace has a link, if there is one
 };
 

@@ -22,6 +22,8 @@ struct Options {
   bool writable = false;
   bool relax_proc_full = false, relax_new_privileges = false;
   std::vector<std::string> publish;  // [[ADDRESS:][HOST]:]PORT
+  std::vector<std::string> volumes;  // NAME:TARGET[:OPTION]...
+  std::string size;                  // of a volume
   std::string relax_seccomp;         // a file with a profile in OCI's JSON
   // a sandbox's network
   std::string network;
@@ -101,6 +103,7 @@ enum OptionGroup : unsigned {
   kKeyed = 1u << 26,   // a sandbox that may be asked for again
   kWait = 1u << 27,
   kPause = 1u << 28,
+  kVolume = 1u << 29,
 };
 
 struct OptionRow {
@@ -128,6 +131,7 @@ enum class Names {
   kPresets,    // that can be found on this host
   kForwarded,  // ports of the sandbox before it, that are forwarded
   kListening,  // that somebody listens on
+  kVolumes,
 };
 
 struct Positional {
