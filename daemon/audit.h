@@ -40,6 +40,11 @@ enum class AuditKind : uint8_t {
   kImageImported,
   kImageDeleted,
   kImagePulled,
+  kVolumeCreated,
+  kVolumeChanged,   // it grew
+  kVolumeRemoved,
+  kVolumeExported,  // its files went out of it, by an archive or a copy
+  kVolumeImported,
   kDaemonStarted,
   kDaemonStopped,
   kConfigReloaded,

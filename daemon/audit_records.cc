@@ -112,4 +112,13 @@ void AuditImage(Api& api, const Peer& caller, AuditKind kind, const std::string&
                     .detail = {{"image", Content(subject)}}});
 }
 
+void AuditVolume(Api& api, const Peer& caller, AuditKind kind, const std::string& name,
+                 const Status& outcome, oci::Json detail) {
+  detail["volume"] = Content(name);
+  api.audit.Record({.kind = kind,
+                    .caller = caller,
+                    .outcome = outcome.has_value() ? "ok" : CodeName(outcome.error().code),
+                    .detail = std::move(detail)});
+}
+
 }  // namespace hutch::daemon

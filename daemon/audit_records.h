@@ -24,4 +24,8 @@ void AuditProcess(Api& api, const Peer& caller, const SandboxEntry& sandbox,
 void AuditImage(Api& api, const Peer& caller, AuditKind kind, const std::string& subject,
                 const Status& outcome);
 
+// Something done to a volume, or that was not.
+void AuditVolume(Api& api, const Peer& caller, AuditKind kind, const std::string& name,
+                 const Status& outcome, oci::Json detail = oci::Json::object());
+
 }  // namespace hutch::daemon

@@ -78,6 +78,7 @@ constexpr UintRow kLimitRows[] = {
     {"http_timeout_seconds", &Config::http_timeout_seconds, {1, 86400}},
     {"shutdown_seconds", &Config::shutdown_seconds, {0, 3600}},
     {"memory_reserve_bytes", &Config::memory_reserve_bytes, {0, uint64_t{1} << 60}},
+    {"volumes_total_bytes", &Config::volumes_total_bytes, {0, uint64_t{1} << 60}},
 };
 constexpr NumberRow kLimitNumberRows[] = {
     {"memory_overcommit", &Config::memory_overcommit, {0.01, 1e6}},

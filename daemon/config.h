@@ -124,6 +124,7 @@ struct Config {
   double disk_overcommit = 100;
   double memory_pressure_percent = 60;          // of ten seconds; beyond it none is made; 0: never
   uint64_t memory_reserve_bytes = 64ull << 20;  // left available on the host; 0: none
+  uint64_t volumes_total_bytes = 0;             // of all volumes together; 0: no bound
   OwnerLimits owner_limits;
   std::vector<PoolSpec> sandbox_pools;
   uint64_t http_timeout_seconds = 60;

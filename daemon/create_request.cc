@@ -286,6 +286,7 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
   for (size_t i = 0; i < std::size(kSections); ++i) sections[i] = reader.Member(kSections[i].name);
   const oci::Json* network = reader.Member("network");
   const oci::Json* ports = reader.Member("ports");
+  const oci::Json* volumes = reader.Member("volumes");
   if (fields.image.empty()) reader.Fail("image", "is required, or template");
   if (fields.pull != "missing" && fields.pull != "never" && fields.pull != "always")
     reader.Fail("pull", "must be \"missing\", \"never\" or \"always\"");
@@ -309,6 +310,9 @@ Result<SandboxFields> ParseSandboxFields(const oci::Json& json, const Config& co
   }
   if (ports != nullptr) {
     ASSIGN_OR_RETURN(fields.ports, ParsePorts(*ports, "ports", config));
+  }
+  if (volumes != nullptr) {
+    ASSIGN_OR_RETURN(fields.volumes, ParseVolumes(*volumes, "volumes"));
   }
   if (fields.full_proc && fields.proc == "pids") return Invalid("contradicts relax.proc", "proc");
   if (fields.proc.empty() && !fields.full_proc)

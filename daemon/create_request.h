@@ -12,6 +12,7 @@
 #include "daemon/config.h"
 #include "daemon/port_facts.h"
 #include "daemon/timeouts.h"
+#include "daemon/volume_request.h"
 #include "network/policy.h"
 #include "oci/image_spec.h"
 #include "oci/json.h"
@@ -29,6 +30,7 @@ struct WritableDirectory {
   uint32_t mode = 0755;
   bool users = false;            // it belongs to the sandbox's user; else to root
   bool only_if_missing = false;  // the image's own is left as it is
+  int volume = -1;               // not empty: this one of the sandbox's volumes
 };
 
 // Every value is known: defaults are filled in, ceilings kept.
@@ -46,6 +48,7 @@ struct SandboxFields {
   bool readonly_root = true;
   std::vector<PortFacts> ports;  // wanted; those it has are SandboxFacts'
   std::string proc;              // "honest" or "pids"; empty with full_proc
+  std::vector<VolumeFields> volumes;
   Timeouts timeouts;
   oci::Json relax = oci::Json::object();  // as given
   bool full_proc = false, no_new_privileges = true;

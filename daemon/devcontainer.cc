@@ -6,6 +6,7 @@
 #include "daemon/devcontainer_values.h"
 #include "daemon/limits.h"
 #include "oci/jsonc.h"
+#include "rootfs/limits.h"
 
 namespace hutch::daemon {
 namespace {
@@ -20,6 +21,7 @@ struct Draft {
   std::string container_user = {}, remote_user = {};
   StringMap container_env = {};
   std::vector<PortFacts> ports = {};
+  std::vector<VolumeFields> volumes = {};
   Json ours = Json::object();  // customizations.hutch
 };
 
@@ -162,9 +164,16 @@ Status ReadMounts(const Json& value, Draft& draft) {
     return TemplateInvalid("has more than " + std::to_string(kMaxWritableDirectories) + " items",
                            "mounts");
   for (size_t i = 0; i < value.size(); ++i) {
-    ASSIGN_OR_RETURN(WritableDirectory directory,
-                     ReadMount(value[i], "mounts[" + std::to_string(i) + "]", draft.workspace));
-    draft.made.directories.push_back(std::move(directory));
+    ASSIGN_OR_RETURN(auto mount, ReadMount(value[i], "mounts[" + std::to_string(i) + "]",
+                                           draft.workspace));
+    if (auto* directory = std::get_if<WritableDirectory>(&mount)) {
+      draft.made.directories.push_back(std::move(*directory));
+      continue;
+    }
+    // A name that nobody has given yet means a new volume, as it does to docker.
+    VolumeFields volume = std::get<VolumeFields>(std::move(mount));
+    volume.size_bytes = std::max(draft.config.defaults.disk_bytes, rootfs::kMinVolumeBytes);
+    draft.volumes.push_back(std::move(volume));
   }
   return OkStatus();
 }
@@ -434,6 +443,7 @@ Status MakeSettings(Draft& draft) {
   const std::string& user = draft.remote_user.empty() ? draft.container_user : draft.remote_user;
   if (!user.empty()) settings["user"] = user;
   if (draft.workspace != "/workspace") settings["workdir"] = draft.workspace;
+  if (!draft.volumes.empty()) settings["volumes"] = VolumesJson(draft.volumes);
   if (!draft.ports.empty()) settings["ports"] = PortListJson(draft.ports);
   settings = MergeRequest(settings, draft.ours);
   if (!settings.contains("limits")) settings["limits"] = Json::object();

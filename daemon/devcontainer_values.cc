@@ -200,8 +200,41 @@ Result<uint64_t> ReadDevcontainerSize(const Json& value, const std::string& prop
   return *number << shift;
 }
 
-Result<WritableDirectory> ReadMount(const Json& value, const std::string& property,
-                                    const std::string& workspace) {
+namespace {
+
+using TemplateMount = std::variant<WritableDirectory, VolumeFields>;
+using Parts = std::map<std::string, std::string>;
+
+bool NamesTarget(const std::string& key) {
+  return key == "target" || key == "destination" || key == "dst";
+}
+
+bool IsYes(const std::string& text) { return text.empty() || text == "true" || text == "1"; }
+
+Result<TemplateMount> ReadVolumeMount(const Parts& parts, const std::string& property) {
+  VolumeFields volume;
+  for (const auto& [key, text] : parts) {
+    if (NamesTarget(key)) {
+      volume.target = text;
+    } else if (key == "source" || key == "src") {
+      volume.name = text;
+    } else if (key == "readonly" || key == "ro") {
+      volume.readonly = IsYes(text);
+    } else if (key != "type") {
+      return TemplateRefused("\"" + key + "\" cannot be done for a volume", property,
+                             "source, target and readonly can");
+    }
+  }
+  ASSIGN_OR_RETURN(volume.target, NormalDirectory(volume.target, property));
+  if (volume.name.empty())
+    return TemplateMount(WritableDirectory{.path = volume.target, .users = true});
+  return TemplateMount(std::move(volume));
+}
+
+}  // namespace
+
+Result<TemplateMount> ReadMount(const Json& value, const std::string& property,
+                                const std::string& workspace) {
   if (!value.is_object() && !value.is_string())
     return TemplateInvalid("must be a string or an object", property);
   ASSIGN_OR_RETURN(auto parts, MountParts(value, property, workspace));
@@ -210,14 +243,12 @@ Result<WritableDirectory> ReadMount(const Json& value, const std::string& proper
   if (kind == "bind")
     return TemplateRefused("a bind mount would show a path of this host", property,
                            "copy files in, or put them into the image");
-  if (kind == "volume")
-    return TemplateRefused("there are no volumes", property,
-                           "a mount of type tmpfs is writable and empty");
+  if (kind == "volume") return ReadVolumeMount(parts, property);
   if (kind != "tmpfs") return TemplateInvalid("has the unknown type \"" + kind + "\"", property);
   WritableDirectory directory{.mode = kTmpfsMode};
   for (const auto& [key, text] : parts) {
     if (key == "type") continue;
-    if (key == "target" || key == "destination" || key == "dst") {
+    if (NamesTarget(key)) {
       directory.path = text;
     } else if (key == "tmpfs-mode") {
       ASSIGN_OR_RETURN(directory.mode, ReadMode(text, property));
@@ -227,7 +258,7 @@ Result<WritableDirectory> ReadMount(const Json& value, const std::string& proper
     }
   }
   ASSIGN_OR_RETURN(directory.path, NormalDirectory(directory.path, property));
-  return directory;
+  return TemplateMount(std::move(directory));
 }
 
 namespace {

@@ -74,6 +74,16 @@ void HandlePruneImages(Api& api, Request request, Responder responder);
 void HandleSaveImage(Api& api, Request request, Responder responder);
 void HandleLoadImage(Api& api, Request request, Responder responder);
 
+void HandleListVolumes(Api& api, Request request, Responder responder);
+void HandleCreateVolume(Api& api, Request request, Responder responder);
+void HandleGetVolume(Api& api, Request request, Responder responder);
+void HandleChangeVolume(Api& api, Request request, Responder responder);
+void HandleDeleteVolume(Api& api, Request request, Responder responder);
+void HandleCopyVolume(Api& api, Request request, Responder responder);
+void HandlePruneVolumes(Api& api, Request request, Responder responder);
+void HandleExportVolume(Api& api, Request request, Responder responder);
+void HandleImportVolume(Api& api, Request request, Responder responder);
+
 void HandleListTemplates(Api& api, Request request, Responder responder);
 void HandleGetTemplate(Api& api, Request request, Responder responder);
 void HandleValidateTemplate(Api& api, Request request, Responder responder);

@@ -21,6 +21,8 @@ class ImageKeeping;
 class Info;
 class SandboxPools;
 class SandboxSnapshots;
+class VolumeArchives;
+class VolumeKeeping;
 class Watching;
 class Workspaces;
 
@@ -40,6 +42,8 @@ struct Api {
   Workspaces& workspaces;
   Watching& watching;
   SandboxSnapshots& snapshots;
+  VolumeKeeping& volumes;
+  VolumeArchives& volume_archives;
   SandboxPools* pools = nullptr;  // without it nothing is made ahead
 };
 

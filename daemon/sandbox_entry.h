@@ -17,6 +17,7 @@
 #include "daemon/message.h"
 #include "daemon/sandbox_record.h"
 #include "daemon/sandbox_stats.h"
+#include "rootfs/volume_mount.h"
 #include "runtime/sandbox.h"
 
 namespace hutch::daemon {
@@ -29,6 +30,8 @@ struct SandboxEntry {
   std::unique_ptr<Commands> commands;        // from kReady on
   std::unique_ptr<LiveProc> live_proc;       // as commands; borrows the sandbox's descriptor
   std::vector<ReservedPort> reserved_ports;  // until kReady
+
+  std::vector<std::shared_ptr<rootfs::VolumeMount>> volumes;  // until it is gone
 
   CpuWindow cpu_window;
 

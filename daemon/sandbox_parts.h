@@ -10,6 +10,10 @@
 #include "rootfs/store.h"
 #include "runtime/runtime.h"
 
+namespace hutch::rootfs {
+class Volumes;
+}
+
 namespace hutch::daemon {
 
 class Forwards;
@@ -31,6 +35,7 @@ struct SandboxParts {  // all borrowed
   Worker* walker = nullptr;             // for large looks at files; without it none are tracked
   SandboxNetworks* networks = nullptr;  // without it none but closed ones are made
   Watching* watching = nullptr;         // without it nobody is told
+  rootfs::Volumes* volumes = nullptr;   // without it none with volumes are made
 };
 
 }  // namespace hutch::daemon

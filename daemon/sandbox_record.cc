@@ -217,6 +217,7 @@ Json FieldsJson(const SandboxFields& fields) {
           {"proc", fields.proc},
           {"limits", std::move(limits)},
           {"rootfs", {{"readonly", fields.readonly_root}}},
+          {"volumes", VolumesJson(fields.volumes)},
           {"timeouts", TimeoutsJson(fields.timeouts)},
           {"network", network::PolicyJson(fields.network)},
           {"relax", fields.relax}};
@@ -259,6 +260,7 @@ Json SandboxJson(const SandboxFacts& facts, const SandboxMoments& moments, const
       {"rootfs", {{"readonly", fields.readonly_root}}},
       {"proc", fields.full_proc ? "full" : fields.proc},
       {"ports", PortListJson(facts.ports)},
+      {"volumes", VolumesJson(fields.volumes)},
       {"network", network::PolicyJson(fields.network)},
       {"timeouts", TimeoutsJson(fields.timeouts)},
       {"cgroup_mode", cgroup_mode},

@@ -7,6 +7,7 @@
 #include "daemon/limits.h"
 #include "daemon/network_request.h"
 #include "daemon/sandbox_stops.h"
+#include "daemon/sandbox_volumes.h"
 #include "daemon/sandboxes.h"
 #include "daemon/watching.h"
 
@@ -153,6 +154,7 @@ void Sandboxes::FinishRemoval(SandboxEntry& entry) {
 void Sandboxes::Bury(std::unique_ptr<SandboxEntry> entry) {
   entry->moments.pid = 0;
   entry->live_proc.reset();
+  entry->volumes.clear();
   std::shared_ptr<runtime::Sandbox> sandbox = std::move(entry->sandbox);
   std::shared_ptr<Commands> commands = std::move(entry->commands);
   tombstones_.push_back(std::move(entry));
@@ -262,6 +264,7 @@ void Sandboxes::TakeUp(runtime::Recovered recovered) {
   }
   if (lifecycle.state == Lifecycle::kRunning) lifecycle.state = Lifecycle::kInterrupted;
   TakeUpPause(placed);
+  placed.volumes = TakeUpVolumes(parts_.volumes, placed.facts);
   MakeCommands(placed);
   if (placed.moments.state == SandboxState::kPaused) placed.commands->Pause();
   placed.commands->TakeUp(ProcessDirectory(id));

@@ -9,6 +9,7 @@
 #include "daemon/limits.h"
 #include "daemon/network_request.h"
 #include "daemon/sandbox_stops.h"
+#include "daemon/sandbox_volumes.h"
 #include "daemon/sealed_directories.h"
 #include "daemon/watching.h"
 
@@ -130,8 +131,9 @@ std::set<std::string> Sandboxes::UserLayersInUse() const {
 Result<std::vector<LayerDirectory>> Sandboxes::AddDirectories(const rootfs::Image& image,
                                                               const SandboxFields& fields,
                                                               runtime::CreateRequest& request) {
-  ASSIGN_OR_RETURN(const std::vector<WritableDirectory> directories,
+  ASSIGN_OR_RETURN(std::vector<WritableDirectory> directories,
                    CollectDirectories(image.config, fields.directories));
+  AddVolumeTargets(fields.volumes, &directories);
   std::vector<UniqueFd> layers;
   if (!directories.empty())
     for (const UniqueFd& layer : request.layers) {
@@ -190,6 +192,8 @@ Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Cr
   entry->facts.fields = std::move(fields);
   RETURN_IF_ERROR(AddUserLayer(*image, entry->facts, request));
   RETURN_IF_ERROR(UseSealedDirectories(image->config, request));
+  ASSIGN_OR_RETURN(entry->volumes,
+                   ShareVolumes(parts_.volumes, entry->facts.fields.volumes, &request));
   SandboxFields& placed_fields = entry->facts.fields;
   if (placed_fields.has_lifecycle)
     entry->facts.lifecycle = {.state = LifecycleFacts::State::kRunning, .awaited = true};

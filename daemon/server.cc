@@ -31,6 +31,8 @@
 #include "daemon/stopper.h"
 #include "daemon/takeover.h"
 #include "daemon/tcp_listener.h"
+#include "daemon/volume_archives.h"
+#include "daemon/volume_keeping.h"
 #include "daemon/watchdog.h"
 #include "daemon/watching.h"
 #include "daemon/worker.h"
@@ -41,6 +43,7 @@ namespace {
 
 constexpr size_t kWorkerThreads = 2;
 constexpr size_t kWalkerThreads = 1;
+constexpr size_t kVolumeThreads = 2;
 
 // Beside the program (a build tree), or in ../libexec/hutch (installed).
 Result<std::string> FindProgram(const std::string& name) {
@@ -280,6 +283,22 @@ struct ImageMakers {
   ImageArchives archives;
 };
 
+// The volumes, and the threads that wait for their disks.
+struct VolumeMakers {
+  Status Open(const Config& config) {
+    ASSIGN_OR_RETURN(volumes, rootfs::Volumes::Open({.directory = config.state_dir + "/volumes",
+                                                     .mounts = config.run_dir + "/volumes",
+                                                     .later = [this](std::function<void()> job) {
+                                                       if (!worker.Submit(job).has_value()) job();
+                                                     }}));
+    return OkStatus();
+  }
+
+  std::unique_ptr<rootfs::Volumes> volumes;
+  // Before the volumes end those that work on them.
+  Worker worker{kVolumeThreads}, images{1};
+};
+
 // Both listeners and what they and the signals lead to.
 struct Serving {
   Serving(CommandLine& line, UniqueFd socket, KeptSockets& kept, Api& api)
@@ -376,12 +395,18 @@ Status RunServer(CommandLine line) {
   NetworkMakers makers(loop, config, audit, egress_program);
   makers.forwards.SetKept(&place.sockets);
   AddParts(walker, audit, makers, watching, &parts);
+  VolumeMakers volume_makers;
+  RETURN_IF_ERROR(volume_makers.Open(config));
+  parts.volumes = volume_makers.volumes.get();
   watching.DaemonStarted();
   Sandboxes sandboxes(parts);
   RETURN_IF_ERROR(sandboxes.Recover());
   ImageMakers image_makers(loop, config, worker, *store, sandboxes);
   SandboxSnapshots snapshots(loop, sandboxes, *store);
   Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
+  VolumeKeeping volumes(loop, volume_makers.worker, volume_makers.images, config,
+                        *volume_makers.volumes, sandboxes);
+  VolumeArchives volume_archives(loop, *volume_makers.volumes);
   FilesProgram files;
   Api api{.loop = loop,
           .config = config,
@@ -396,7 +421,9 @@ Status RunServer(CommandLine line) {
           .image_archives = image_makers.archives,
           .workspaces = makers.workspaces,
           .watching = watching,
-          .snapshots = snapshots};
+          .snapshots = snapshots,
+          .volumes = volumes,
+          .volume_archives = volume_archives};
   SandboxPools pools(api);
   api.pools = &pools;
   pools.Recover();

@@ -8,6 +8,7 @@
 #include "daemon/audit_records.h"
 #include "daemon/sandbox_pools.h"
 #include "daemon/template_library.h"
+#include "daemon/volume_keeping.h"
 #include "daemon/wanted_image.h"
 
 namespace hutch::daemon {
@@ -133,26 +134,38 @@ void SandboxStart::Run(SandboxFields fields) {
       [self](const rootfs::Progress& report) { self->Tell("progress", ProgressJson(report)); },
       [self, fields](Result<std::string> image) {
         self->leave_ = {};
-        self->Create(fields, std::move(image));
+        self->Prepare(fields, std::move(image));
       });
   // It may have gone while it was told how far the pull is.
   if (gone_ && leave) return leave();
   leave_ = std::move(leave);
 }
 
-void SandboxStart::Create(SandboxFields fields, Result<std::string> image) {
+void SandboxStart::Prepare(SandboxFields fields, Result<std::string> image) {
   if (gone_) return;
   if (!image.has_value()) return Refused(image.error());
   fields.image = *std::move(image);
-  if (ahead_ || api_.pools == nullptr) return CreateAnew(std::move(fields));
+  if (ahead_ || api_.pools == nullptr) return ShareVolumes(std::move(fields));
   if (SandboxEntry* taken = api_.pools->Take(fields, stages_, audited_.peer)) {
     stages_.clear();  // they have run
     return Made(taken);
   }
-  api_.pools->MakeRoom(fields, [self = shared_from_this(), fields] { self->CreateAnew(fields); });
+  api_.pools->MakeRoom(fields,
+                       [self = shared_from_this(), fields] { self->ShareVolumes(fields); });
 }
 
-void SandboxStart::CreateAnew(SandboxFields fields) {
+void SandboxStart::ShareVolumes(SandboxFields fields) {
+  if (gone_) return;
+  if (fields.volumes.empty()) return Create(std::move(fields));
+  const auto volumes = fields.volumes;
+  api_.volumes.Prepare(volumes, [self = shared_from_this(),
+                                 fields = std::move(fields)](const Result<HeldVolumes>& held) {
+    if (!held.has_value()) return self->gone_ ? void() : self->Refused(held.error());
+    self->Create(fields);
+  });
+}
+
+void SandboxStart::Create(SandboxFields fields) {
   if (gone_) return;
   const auto self = shared_from_this();
   Result<std::string> id = api_.sandboxes.Create(

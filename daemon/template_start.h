@@ -43,8 +43,9 @@ class SandboxStart : public std::enable_shared_from_this<SandboxStart> {
  private:
   struct Command;
 
-  void Create(SandboxFields fields, Result<std::string> image);
-  void CreateAnew(SandboxFields fields);
+  void Prepare(SandboxFields fields, Result<std::string> image);
+  void ShareVolumes(SandboxFields fields);
+  void Create(SandboxFields fields);
   void Refused(const Error& error);
   void Made(Result<SandboxEntry*> entry);
   void OpenEvents();

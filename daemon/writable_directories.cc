@@ -81,7 +81,36 @@ Result<std::vector<LayerDirectory>> Missing(const std::string& path,
   return chain;
 }
 
+// In the place of what is mounted there, if anything is.
+void PutVolume(const WritableDirectory& directory, oci::Spec& spec) {
+  const oci::User& user = spec.process.user;
+  oci::Mount mount{
+      .destination = directory.path,
+      .type = "volume",
+      .source = std::to_string(directory.volume),
+      .options = {"uid=" + std::to_string(user.uid), "gid=" + std::to_string(user.gid)}};
+  const auto there =
+      std::find_if(spec.mounts.begin(), spec.mounts.end(),
+                   [&](const oci::Mount& one) { return one.destination == directory.path; });
+  if (there == spec.mounts.end())
+    spec.mounts.push_back(std::move(mount));
+  else
+    *there = std::move(mount);
+}
+
 }  // namespace
+
+void AddVolumeTargets(const std::vector<VolumeFields>& volumes,
+                      std::vector<WritableDirectory>* directories) {
+  for (size_t i = 0; i < volumes.size(); ++i) {
+    std::erase_if(*directories, [&](const WritableDirectory& one) {
+      return one.path == volumes[i].target || IsBelow(one.path, volumes[i].target);
+    });
+    directories->push_back({.path = volumes[i].target, .volume = static_cast<int>(i)});
+  }
+  std::stable_sort(directories->begin(), directories->end(),
+                   [](const auto& a, const auto& b) { return a.path < b.path; });
+}
 
 Result<std::vector<WritableDirectory>> CollectDirectories(
     const oci::ImageConfig& image, const std::vector<WritableDirectory>& asked) {
@@ -119,7 +148,8 @@ Result<std::vector<LayerDirectory>> PlanDirectories(
   std::map<std::string, LayerDirectory> layer;  // sorted: parents first
   for (const WritableDirectory& directory : directories) {
     const Place place = PlaceOf(directory.path, spec.mounts);
-    if (place == Place::kMounted) continue;
+    const bool is_volume = directory.volume >= 0;
+    if (place == Place::kMounted && !is_volume) continue;
     if (place == Place::kHidesMount)
       return InTheWay(directory.path, "it would hide what is mounted below it");
     std::vector<LayerDirectory> missing;
@@ -128,6 +158,10 @@ Result<std::vector<LayerDirectory>> PlanDirectories(
       if (directory.only_if_missing && missing.empty()) continue;
     }
     for (LayerDirectory& one : missing) layer.emplace(one.path, std::move(one));
+    if (is_volume) {
+      PutVolume(directory, spec);
+      continue;
+    }
     oci::Mount mount{.destination = directory.path,
                      .type = "tmpfs",
                      .source = "tmpfs",

@@ -26,9 +26,14 @@ struct LayerDirectory {
 Result<std::vector<WritableDirectory>> CollectDirectories(
     const oci::ImageConfig& image, const std::vector<WritableDirectory>& asked);
 
+// Puts the sandbox's volumes among them; what is of the image or the template at such a place or
+// below it is left out.
+void AddVolumeTargets(const std::vector<VolumeFields>& volumes,
+                      std::vector<WritableDirectory>* directories);
+
 // Adds a mount to `spec` for each directory, and returns what `image` lacks for them, parents
 // first; an existing parent is repeated with its owner and mode, so that the layer changes neither.
-// What is mounted already stays as it is. kInvalidArgument where a file or a link of the image is
+// What is mounted already stays as it is, unless a volume takes its place. kInvalidArgument where a file or a link of the image is
 // in the way, or where a mount would hide another.
 Result<std::vector<LayerDirectory>> PlanDirectories(
     const std::vector<WritableDirectory>& directories, const rootfs::LowerLayers& image,

@@ -47,6 +47,7 @@ using AttributeList = std::vector<std::pair<std::string, std::string>>;
 struct Tree {
   bool is_layer = true;             // has whiteouts and opaque directories
   bool opaque_root = false;         // hides what is below its first directory
+  bool changing = false;            // others write meanwhile: what is gone is left out
   uint32_t host_id_start = 0;       // owners count from here
   SkippedFiles* skipped = nullptr;  // of a sandbox: what no layer can hold; nullptr: an error
 };
@@ -78,12 +79,22 @@ class Packer {
   Result<std::vector<std::string>> NamesIn(int dir_fd, const std::string& path);
   Status Keep(size_t bytes);
 
+  Status Gone(Error error) const;
+
   TarStream tar_;
   Tree tree_;
   std::vector<char> buffer_;
   size_t kept_bytes_ = 0;
   std::map<ino_t, std::string> linked_;  // files of several links, by their first path
 };
+
+// Of a tree: another one has removed or replaced it since its name was read.
+Status Packer::Gone(Error error) const {
+  const bool gone = error.sys == ENOENT || error.sys == ENOTDIR || error.sys == ELOOP ||
+                    error.sys == ENXIO || error.code == Code::kCorrupt;
+  if (tree_.changing && gone) return OkStatus();
+  return error;
+}
 
 Status Packer::Keep(size_t bytes) {
   kept_bytes_ += bytes;
@@ -207,9 +218,16 @@ Status Packer::Copy(int fd, const Entry& entry, uint64_t offset, uint64_t size) 
                               static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return Failed("read", entry.path);
-    if (n == 0)
+    if (n == 0 && !tree_.changing)
       return Error{.code = Code::kCorrupt,
                    .what = "\"" + entry.path + "\" is cut off in the store"};
+    if (n == 0) {  // its header has said how long it is
+      const uint64_t rest = std::min<uint64_t>(size, buffer_.size());
+      std::fill_n(buffer_.begin(), rest, '\0');
+      RETURN_IF_ERROR(tar_.Data({buffer_.data(), rest}));
+      size -= rest;
+      continue;
+    }
     RETURN_IF_ERROR(tar_.Data({buffer_.data(), static_cast<size_t>(n)}));
     offset += static_cast<uint64_t>(n);
     size -= static_cast<uint64_t>(n);
@@ -220,12 +238,13 @@ Status Packer::Copy(int fd, const Entry& entry, uint64_t offset, uint64_t size) 
 Status Packer::File(int dir_fd, const Entry& entry) {
   const int opened = sys::Openat2(dir_fd, entry.name.c_str(),
                                   O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW, kInside);
-  if (opened < 0) return SysError(-opened, "open \"" + entry.path + "\"");
+  if (opened < 0) return Gone(SysError(-opened, "open \"" + entry.path + "\""));
   const UniqueFd fd(opened);
   struct stat st {};
   if (::fstat(fd.get(), &st) != 0) return Failed("stat", entry.path);
   if (!S_ISREG(st.st_mode) || st.st_ino != entry.st.st_ino)
-    return Error{.code = Code::kCorrupt, .what = "\"" + entry.path + "\" changed in the store"};
+    return Gone(
+        Error{.code = Code::kCorrupt, .what = "\"" + entry.path + "\" changed in the store"});
   TarHeader header = HeaderOf(entry, '0');
   header.size = static_cast<uint64_t>(st.st_size);
   RETURN_IF_ERROR(CheckWhole(fd.get(), entry.path));
@@ -244,7 +263,8 @@ Status Packer::File(int dir_fd, const Entry& entry) {
 Status Packer::Link(int dir_fd, const Entry& entry) {
   char target[kMaxTargetBytes];
   const ssize_t n = ::readlinkat(dir_fd, entry.name.c_str(), target, sizeof target);
-  if (n < 0) return Failed("read the link", entry.path);
+  if (n < 0 && errno == EINVAL && tree_.changing) return OkStatus();
+  if (n < 0) return Gone(Failed("read the link", entry.path));
   TarHeader header = HeaderOf(entry, '2');
   header.link.assign(target, static_cast<size_t>(n));
   return tar_.Begin(header);
@@ -254,9 +274,10 @@ Status Packer::Link(int dir_fd, const Entry& entry) {
 Status Packer::Marker(const std::string& path) { return tar_.Begin(TarHeader{.path = path}); }
 
 Status Packer::One(int dir_fd, const Entry& entry, size_t depth) {
-  if (entry.name.starts_with(kWhiteout) && tree_.skipped != nullptr)
+  const bool removal = entry.name.starts_with(kWhiteout) && !tree_.changing;
+  if (removal && tree_.skipped != nullptr)
     return Skip(entry.path, "a name that means a removal in a layer");
-  if (entry.name.starts_with(kWhiteout))
+  if (removal)
     return Error{.code = Code::kUnsupported,
                  .what = "\"" + entry.path + "\" would mean a removal in another layer"};
   const mode_t type = entry.st.st_mode & S_IFMT;
@@ -268,7 +289,7 @@ Status Packer::One(int dir_fd, const Entry& entry, size_t depth) {
   if (type == S_IFDIR) {
     const int fd =
         sys::Openat2(dir_fd, entry.name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW, kInside);
-    if (fd < 0) return SysError(-fd, "open \"" + entry.path + "\"");
+    if (fd < 0) return Gone(SysError(-fd, "open \"" + entry.path + "\""));
     return Directory(UniqueFd(fd).get(), entry.path, depth + 1);
   }
   const bool held = type == S_IFREG || type == S_IFLNK || type == S_IFIFO;
@@ -286,6 +307,7 @@ Status Packer::One(int dir_fd, const Entry& entry, size_t depth) {
   if (type == S_IFREG) return File(dir_fd, entry);
   if (type == S_IFLNK) return Link(dir_fd, entry);
   if (type == S_IFIFO) return tar_.Begin(HeaderOf(entry, '6'));
+  if (tree_.changing) return OkStatus();
   return Error{.code = Code::kCorrupt,
                .what = "\"" + entry.path + "\" is of a kind that no layer here holds"};
 }
@@ -310,8 +332,10 @@ Status Packer::Directory(int fd, const std::string& path, size_t depth) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(fd, self.path));
   for (const std::string& name : names) {
     Entry entry{.path = prefix + name, .name = name, .st = {}};
-    if (::fstatat(fd, name.c_str(), &entry.st, AT_SYMLINK_NOFOLLOW) != 0)
-      return Failed("stat", entry.path);
+    if (::fstatat(fd, name.c_str(), &entry.st, AT_SYMLINK_NOFOLLOW) != 0) {
+      RETURN_IF_ERROR(Gone(Failed("stat", entry.path)));
+      continue;
+    }
     RETURN_IF_ERROR(One(fd, entry, depth));
   }
   for (const std::string& name : names) kept_bytes_ -= BytesToKeep(name);
@@ -382,13 +406,26 @@ Status WriteScratchTar(const ScratchTar& scratch, const ByteSink& sink, SkippedF
   return packer.End();
 }
 
-Status WriteLayerTar(int layer_fd, const ByteSink& sink) {
-  const int fd = sys::Openat2(layer_fd, ".", O_RDONLY | O_DIRECTORY, kInside);
-  if (fd < 0) return SysError(-fd, "open the layer");
+namespace {
+
+Status WriteTar(int root_fd, const ByteSink& sink, const Tree& tree) {
+  const int fd = sys::Openat2(root_fd, ".", O_RDONLY | O_DIRECTORY, kInside);
+  if (fd < 0) return SysError(-fd, "open what is to be packed");
   const UniqueFd root(fd);
   Packer packer(sink);
+  packer.Begin(tree);
   RETURN_IF_ERROR(packer.Directory(root.get(), "", 0));
   return packer.End();
+}
+
+}  // namespace
+
+Status WriteLayerTar(int layer_fd, const ByteSink& sink) {
+  return WriteTar(layer_fd, sink, {});
+}
+
+Status WriteTreeTar(int root_fd, const ByteSink& sink) {
+  return WriteTar(root_fd, sink, {.is_layer = false, .changing = true});
 }
 
 }  // namespace hutch::rootfs

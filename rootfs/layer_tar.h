@@ -45,5 +45,9 @@ std::vector<TrackedRoot> SealedRoots(std::span<const TrackedRoot> roots);
 // Sockets, devices, names that begin with ".wh." and attributes that no tar can name are left out
 // and told. kCorrupt for an owner outside the sandbox's ids.
 Status WriteScratchTar(const ScratchTar& scratch, const ByteSink& sink, SkippedFiles* skipped);
+// The same of a directory that others write to meanwhile: names and marks mean nothing but
+// themselves, sockets and devices are left out, what is gone when it is its turn is left out, and a
+// file that becomes shorter while it is read is filled up with zeros.
+Status WriteTreeTar(int root_fd, const ByteSink& sink);
 
 }  // namespace hutch::rootfs

@@ -32,6 +32,8 @@ struct ScratchPlace {
 
 class Planner {
  public:
+  explicit Planner(const AttachSlots& s) : slots(s) {}
+  const AttachSlots slots;
   MountPlan plan;
   std::vector<ScratchPlace> places;  // of the tmpfs mounts so far
   bool readonly = true;              // the root
@@ -203,6 +205,23 @@ Status PlanProc(Planner& planner, const oci::Mount& mount, const std::string& ta
   return OkStatus();
 }
 
+// Which one is told by its source, a number. Its place is made where that is on the scratch file
+// system; elsewhere it must be there.
+Status PlanVolume(Planner& planner, const oci::Mount& mount, const std::string& target) {
+  ASSIGN_OR_RETURN(const uint64_t index, ParseUint(mount.source));
+  if (index >= planner.slots.volumes) return MountError(mount, "no such volume");
+  ScratchDirectory place{"", 0755, 0, 0};
+  for (const auto& [key, value] : ReadOptions(mount).pairs) {
+    if (key != "uid" && key != "gid")
+      return MountError(mount, "unknown volume option \"" + key + "\"");
+    ASSIGN_OR_RETURN((key == "uid" ? place.uid : place.gid), ParseId(value));
+  }
+  PlanInside(planner, place, target);
+  planner.Add(MountOpKind::kAttach, target).fd_index =
+      static_cast<uint8_t>(planner.slots.first_volume + index);
+  return OkStatus();
+}
+
 struct MountKind {
   const char* type;
   const char* options;  // accepted besides nosuid nodev noexec ro rw, for people
@@ -212,6 +231,7 @@ constexpr MountKind kMountKinds[] = {
     {"tmpfs", "mode= uid= gid= size= nr_inodes=", PlanTmpfs},
     {"proc", "hidepid= subset=pid subset=honest", PlanProc},
     {"root", "", PlanRootView},
+    {"volume", "uid= gid=", PlanVolume},
 };
 
 Status PlanOne(Planner& planner, const oci::Mount& mount) {
@@ -250,7 +270,7 @@ std::vector<std::string> MountTypes() {
 }
 
 Result<MountPlan> PlanMounts(const oci::Spec& spec, const AttachSlots& slots) {
-  Planner planner;
+  Planner planner(slots);
   planner.Text("");  // offset 0 is the empty string
   planner.readonly = spec.root.readonly;
   planner.plan.root_upper = !spec.root.readonly;

@@ -24,6 +24,7 @@ struct MountPlan {
 // Descriptor numbers of kAttach ops: the caller's order of descriptors.
 struct AttachSlots {
   uint8_t dev;
+  uint8_t first_volume = 0, volumes = 0;  // as many from there on
 };
 
 // Plans /dev first, then spec.mounts in order, then masked and read-only paths. kInvalidArgument

@@ -13,7 +13,8 @@ namespace hutch::rootfs {
 namespace {
 
 constexpr size_t kReadBytes = 65536;
-constexpr std::array<const char*, 4> kModeNames = {"layer", "verify", "inflate", "index"};
+constexpr std::array<const char*, 5> kModeNames = {"layer", "verify", "inflate", "index",
+                                                    "tree"};
 
 Error Malformed() {
   return Error{.code = Code::kInternal, .what = "hutch-unpack: malformed report"};

@@ -34,7 +34,7 @@ struct UnpackReport {
 // The report's text. The unpacker is not trusted: kInternal for anything malformed.
 Result<UnpackReport> ParseUnpackReport(std::string_view text);
 
-enum class UnpackMode { kLayer, kVerify, kInflate, kIndex };
+enum class UnpackMode { kLayer, kVerify, kInflate, kIndex, kTree };
 
 struct UnpackRequest {
   UnpackMode mode;

@@ -35,7 +35,8 @@ struct AgentState {
   int clock_fd;                       // its own timens_offsets; -1: the kernel has none
   unsigned kept_count;                // descriptors from kFirstFreeFd on
   ChildPlan plan;
-  int plan_fds[kPlanFdCount];
+  int plan_fds[kMaxPlanFdCount];
+  size_t plan_fd_count;
   size_t failed_mount;
   ReadyMessage ready;
   uint64_t tenant_open_files;  // soft limit of processes; the agent's own is as high as it may be

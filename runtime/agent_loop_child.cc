@@ -287,9 +287,10 @@ void Reap() noexcept {
 void AwaitPlan(AgentState& state) noexcept {
   size_t fd_count = 0;
   const long size = ReceiveWithFds(kConnFd, g_agent.buffer, sizeof g_agent.buffer, state.plan_fds,
-                                   kPlanFdCount, &fd_count);
-  if (size <= 0 || fd_count != kPlanFdCount)
+                                   kMaxPlanFdCount, &fd_count);
+  if (size <= 0 || fd_count < kPlanFdCount)
     ::_exit(size == 0 ? 0 : 201);  // hutchd is gone: a blank ends with it
+  state.plan_fd_count = fd_count;
   state.message = g_agent.buffer;
   state.message_size = static_cast<size_t>(size);
 }

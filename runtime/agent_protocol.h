@@ -22,6 +22,7 @@ inline constexpr size_t kMaxArgs = 8192;       // args and env entries together
 inline constexpr size_t kMaxGroups = 32;
 inline constexpr size_t kMaxAgentProcesses = 1024;  // that the agent remembers at once
 inline constexpr size_t kMaxNotes = 16;
+inline constexpr size_t kMaxVolumes = 16;  // of one sandbox
 inline constexpr size_t kMaxKeptFds = 3;  // that the agent keeps for one process
 // The agent's descriptor of the directory of /proc's live files: hutchd takes it again with
 // pidfd_getfd(2) after a restart.
@@ -53,7 +54,14 @@ struct AgentHeader {
 };
 
 // Order of the descriptors that come with kPlan and kStart.
-enum PlanFd : size_t { kPlanRootFd, kPlanScratchFd, kPlanMaskFd, kPlanDevFd, kPlanFdCount };
+enum PlanFd : size_t {
+  kPlanRootFd,
+  kPlanScratchFd,
+  kPlanMaskFd,
+  kPlanDevFd,
+  kPlanFdCount,
+  kMaxPlanFdCount = kPlanFdCount + kMaxVolumes,  // then one for each volume
+};
 enum StartFd : size_t {
   kStartCgroupFd,
   kStartStdinFd,

@@ -184,7 +184,7 @@ int DoAllMounts(AgentState& s) noexcept {
                                      s.plan.message->mount_count,
                                      s.plan.strings,
                                      s.plan_fds,
-                                     kPlanFdCount,
+                                     s.plan_fd_count,
                                      s.plan_fds[kPlanRootFd],
                                      s.plan_fds[kPlanScratchFd],
                                      s.plan_fds[kPlanMaskFd],

@@ -167,6 +167,15 @@ Status BuildRoot(Creation& c) {
   return OkStatus();
 }
 
+Status CloneVolumes(Creation& c) {
+  for (const VolumeToShare& volume : c.request.volumes) {
+    ASSIGN_OR_RETURN(UniqueFd clone, rootfs::CloneVolume(volume.mount.get(),
+                                                         c.shell->userns.get(), volume.access));
+    c.volumes.push_back(std::move(clone));
+  }
+  return OkStatus();
+}
+
 Status SendPlan(Creation& c) {
   Shell& s = *c.shell;
   ASSIGN_OR_RETURN(const UniqueFd mask, s.workshop->templates->CloneMask());
@@ -174,14 +183,16 @@ Status SendPlan(Creation& c) {
   if (c.mounts.live_proc) {
     ASSIGN_OR_RETURN(s.proc_files, s.scratch->OpenDirectory(rootfs::kProcFilesDirectory));
   }
-  int fds[kPlanFdCount];
+  std::vector<int> fds(kPlanFdCount);
   fds[kPlanRootFd] = c.root.get();
   fds[kPlanScratchFd] = s.scratch->mount_fd();
   fds[kPlanMaskFd] = mask.get();
   fds[kPlanDevFd] = dev.get();
+  for (const UniqueFd& volume : c.volumes) fds.push_back(volume.get());
   const std::string_view bytes(c.plan);
   RETURN_IF_ERROR(SendMessage(s.conn.get(), {&bytes, 1}, fds));
   c.root.reset();
+  c.volumes.clear();
   ASSIGN_OR_RETURN(s.scratch_view.fd, Duplicate(s.scratch->mount_fd()));
   s.scratch_view.roots = rootfs::TrackedRoots(c.mounts, kUpperName);
   s.scratch.reset();  // the agent has it now
@@ -195,6 +206,7 @@ constexpr StepRow<Creation> kCreateSteps[] = {
     {"put files back", PutFilesBack, nullptr},  // of one that was stopped; nothing sees them yet
     {"build root", BuildRoot,
      nullptr},  // needs the sandbox's id map; refused from inside the sandbox
+    {"clone volumes", CloneVolumes, nullptr},  // needs the sandbox's id map, as the root does
     {"send plan", SendPlan, nullptr},  // the agent answers ready or names the step that failed
 };
 
@@ -209,7 +221,14 @@ Status CheckSpec(Creation& c) {
   oci::Spec& spec = c.request.spec;
   if (c.request.layers.empty())
     return Error{.code = Code::kInvalidArgument, .what = "an image without layers"};
-  ASSIGN_OR_RETURN(c.mounts, rootfs::PlanMounts(spec, {.dev = static_cast<uint8_t>(kPlanDevFd)}));
+  if (c.request.volumes.size() > kMaxVolumes)
+    return Error{.code = Code::kLimit,
+                 .what = "more than " + std::to_string(kMaxVolumes) + " volumes",
+                 .field = "volumes"};
+  ASSIGN_OR_RETURN(c.mounts, rootfs::PlanMounts(
+                       spec, {.dev = static_cast<uint8_t>(kPlanDevFd),
+                              .first_volume = static_cast<uint8_t>(kPlanFdCount),
+                              .volumes = static_cast<uint8_t>(c.request.volumes.size())}));
   if (c.mounts.root_upper) {  // first: others may be in it
     std::vector<rootfs::ScratchDirectory> first = {{kUpperName, 0755, 0, 0},
                                                    {kWorkName, 0700, 0, 0}};

@@ -65,6 +65,7 @@ struct Creation {
   seccomp::SharedFilters filters;
   std::string plan;
   UniqueFd root;
+  std::vector<UniqueFd> volumes;  // through the sandbox's id map
 };
 
 inline constexpr uint64_t kBlankScratchBytes =

@@ -16,6 +16,7 @@
 #include "cgroups/tree.h"
 #include "oci/runtime_spec.h"
 #include "rootfs/overlay.h"
+#include "rootfs/volume_mount.h"
 #include "runtime/sandbox.h"
 
 namespace hutch::runtime {
@@ -40,10 +41,16 @@ struct ScratchToFill {
   uint32_t host_id_start;
 };
 
+// A volume's mount in our own mount namespace (rootfs::Volumes), by descriptor.
+struct VolumeToShare {
+  UniqueFd mount;
+  rootfs::VolumeAccess access = rootfs::VolumeAccess::kReadWrite;
+};
+
 // What a sandbox is to be, by value.
 struct CreateRequest {
   // Read: process (user, env, cwd are the defaults the daemon keeps; rlimits, no_new_privileges are
-  // applied to the sandbox), root.readonly, mounts (types "tmpfs", "proc", "root"; see
+  // applied to the sandbox), root.readonly, mounts (types "tmpfs", "proc", "root", "volume"; see
   // runtime/default_spec.h), linux_.resources, linux_.seccomp, masked and readonly paths.
   oci::Spec spec;
   std::vector<UniqueFd>
@@ -52,6 +59,7 @@ struct CreateRequest {
   // Where the root's overlay has an upper: directories that are in it from the beginning, parents
   // first, names below it. What the layers have there shows in them.
   std::vector<rootfs::ScratchDirectory> upper_directories = {};
+  std::vector<VolumeToShare> volumes = {};  // mounts of type "volume" name them by their index
   bool wants_link = false;  // takes a blank whose namespace has a link, if there is one
   // One that was before: its id, and what puts its files back. No blank serves it. `fill` is called
   // once, when the directories are there; then nothing goes on before Filled().

@@ -56,6 +56,20 @@ constexpr Positional kPoolAndImage[] = {
 };
 constexpr Positional kPoolNames[] = {{"POOL", &Options::ids, Names::kPools, true}};
 constexpr Positional kNewName[] = {{"NAME", &Options::id, Names::kNothing, true}};
+constexpr Positional kVolumeName[] = {{"VOLUME", &Options::id, Names::kVolumes, true}};
+constexpr Positional kVolumeNames[] = {{"VOLUME", &Options::ids, Names::kVolumes, true}};
+constexpr Positional kVolumeAndSize[] = {
+    {"VOLUME", &Options::id, Names::kVolumes, true},
+    {"SIZE", &Options::size, Names::kNothing, true},
+};
+constexpr Positional kVolumeAndNewName[] = {
+    {"VOLUME", &Options::id, Names::kVolumes, true},
+    {"NEW", &Options::reference, Names::kNothing, true},
+};
+constexpr Positional kVolumeAndFile[] = {
+    {"VOLUME", &Options::id, Names::kVolumes, true},
+    {"FILE", &Options::path, Names::kFiles, false},
+};
 constexpr Positional kPreset[] = {{"PRESET", &Options::reference, Names::kPresets, false}};
 constexpr Positional kShell[] = {{"SHELL", &Options::shell, Names::kShells, true}};
 
@@ -111,6 +125,24 @@ constexpr CommandRow kPoolCommands[] = {
 
 constexpr CommandRow kSecretCommands[] = {
     {"ls", "List the secrets that rules can name; never their values", kQuiet, {}, "hutch secret ls", RunSecretList, {}},
+};
+
+constexpr CommandRow kVolumeCommands[] = {
+    {"create", "Make a volume: a directory that outlives sandboxes", kVolume, kNewName,
+     "hutch volume create data --size 10GiB", RunVolumeCreate, {}},
+    {"ls", "List volumes, how full they are, and who uses them", kQuiet, {}, "hutch volume ls", RunVolumeList, {}},
+    {"inspect", "Print all that is known about a volume", 0, kVolumeName, "hutch volume inspect data", RunVolumeInspect, {}},
+    {"rm", "Remove volumes that no sandbox uses, with everything in them", 0, kVolumeNames, "hutch volume rm data",
+     RunVolumeRemove, {}},
+    {"grow", "Make a volume larger", 0, kVolumeAndSize, "hutch volume grow data 20GiB", RunVolumeGrow, {}},
+    {"copy", "Copy a volume as it is now; who writes to it waits meanwhile", 0, kVolumeAndNewName,
+     "hutch volume copy data data-2", RunVolumeCopy, {}},
+    {"export", "Write a volume's files as a tar to FILE, or stdout", 0, kVolumeAndFile, "hutch volume export data data.tar",
+     RunVolumeExport, {}},
+    {"import", "Put the files of a tar (plain, gzip or zstd) from FILE, or stdin, into a volume", 0, kVolumeAndFile,
+     "hutch volume import data data.tar", RunVolumeImport, {}},
+    {"prune", "Remove all volumes that no sandbox uses; without --yes only say which", kSelect, {},
+     "hutch volume prune --label team=a --yes", RunVolumePrune, {}},
 };
 
 constexpr CommandRow kPortCommands[] = {
@@ -257,6 +289,7 @@ constexpr CommandRow kCommands[] = {
     {"network", "Make, list and remove networks that sandboxes join", 0, {}, "hutch network create ws", nullptr, kNetworkCommands},
     {"pool", "Keep sandboxes ready ahead of requests", 0, {}, "hutch pool ls", nullptr, kPoolCommands},
     {"secret", "List secrets", 0, {}, "hutch secret ls", nullptr, kSecretCommands},
+    {"volume", "Make, list, copy, export, import and remove volumes", 0, {}, "hutch volume ls", nullptr, kVolumeCommands},
     {"audit", "Show who did what to which sandbox, oldest first", kAudit, kOptionalId,
      "hutch audit box --since 1h --kind exec", RunAudit, {}},
     {"events", "Follow what happens: sandboxes, processes, commands, images", kEvents, {},

@@ -95,6 +95,15 @@ Result<int> RunPoolList(Context& context);  // command_pools.cc
 Result<int> RunPoolSet(Context& context);
 Result<int> RunPoolRemove(Context& context);
 Result<int> RunSecretList(Context& context);
+Result<int> RunVolumeCreate(Context& context);  // command_volumes.cc
+Result<int> RunVolumeList(Context& context);
+Result<int> RunVolumeInspect(Context& context);
+Result<int> RunVolumeRemove(Context& context);
+Result<int> RunVolumeGrow(Context& context);
+Result<int> RunVolumeCopy(Context& context);
+Result<int> RunVolumeExport(Context& context);
+Result<int> RunVolumeImport(Context& context);
+Result<int> RunVolumePrune(Context& context);
 Result<int> RunPortAdd(Context& context);  // command_ports.cc
 Result<int> RunPortList(Context& context);
 Result<int> RunPortRemove(Context& context);

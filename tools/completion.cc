@@ -163,6 +163,7 @@ std::vector<std::string> AskDaemon(Client& client, Names kind, const std::string
       {Names::kTemplates, "/v1/templates", "templates", {"name"}},
       {Names::kNetworks, "/v1/networks", "networks", {"name"}},
       {Names::kPools, "/v1/pools", "pools", {"name"}},
+      {Names::kVolumes, "/v1/volumes", "volumes", {"name"}},
       {Names::kProcesses,
        "/v1/sandboxes/" + EncodeSegment(before) + "/processes",
        "processes",

@@ -39,6 +39,8 @@ constexpr OptionRow kOptions[] = {
      "A writable root file system (default: read-only but for /workspace, /tmp and home)"},
     {kSandbox, "-p,--publish", &Options::publish, "PORT",
      "Reach a port inside from the host: PORT, HOST:PORT or ADDRESS:HOST:PORT (repeatable)"},
+    {kSandbox, "-v,--volume", &Options::volumes, "NAME:TARGET",
+     "A volume at this path; behind more colons ro, and size=SIZE to have it made (repeatable)"},
     {kSandbox, "--idle", &Options::idle, "TIME",
      "Destroy after this time without a call, e.g. 30m; 0 never (default 30m)"},
     {kSandbox, "--lifetime", &Options::lifetime, "TIME",
@@ -137,6 +139,10 @@ constexpr OptionRow kOptions[] = {
     {kPull, "--password-stdin", &Options::password_stdin, "",
      "Read the password that goes with --username from standard input"},
     {kPull, "--plain-http", &Options::plain_http, "", "Ask the registry without TLS"},
+    {kVolume, "--size", &Options::size, "SIZE", "The most that it holds (default 1GiB)"},
+    {kVolume, "--owner", &Options::owner, "UID:GID",
+     "Of its root directory, as seen inside (default 1000:1000)"},
+    {kVolume, "--label", &Options::labels, "KEY=VALUE", "A label (repeatable)"},
 };
 
 }  // namespace

@@ -22,6 +22,8 @@ struct Options {
   bool writable = false;
   bool relax_proc_full = false, relax_new_privileges = false;
   std::vector<std::string> publish;  // [[ADDRESS:][HOST]:]PORT
+  std::vector<std::string> volumes;  // NAME:TARGET[:OPTION]...
+  std::string size;                  // of a volume
   std::string relax_seccomp;         // a file with a profile in OCI's JSON
   // a sandbox's network
   std::string network;
@@ -105,8 +107,9 @@ enum OptionGroup : uint64_t {
   kWait = 1ull << 27,
   kPause = 1ull << 28,
   kFork = 1ull << 29,
-  kPool = 1ull << 31,  // what is kept ready
   kStop = 1ull << 30,
+  kPool = 1ull << 31,  // what is kept ready
+  kVolume = 1ull << 32,
 };
 
 struct OptionRow {
@@ -135,6 +138,7 @@ enum class Names {
   kForwarded,  // ports of the sandbox before it, that are forwarded
   kListening,  // that somebody listens on
   kPools,
+  kVolumes,
 };
 
 struct Positional {

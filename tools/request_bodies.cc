@@ -220,6 +220,28 @@ Result<Json> PlanPort(const char* flag, const std::string& text) {
   return json ? std::move(json) : BadOption(flag, json.error());
 }
 
+Result<Json> PlanVolume(const std::string& text) {
+  const std::vector<std::string> parts = Split(text, ':');
+  const Error wrong{.what = "\"" + text + "\" is no volume",
+                    .hint = "write NAME:TARGET, NAME:TARGET:ro or NAME:TARGET:size=1GiB"};
+  if (parts.size() < 2 || parts[0].empty() || !parts[1].starts_with('/'))
+    return BadOption("--volume", wrong);
+  Json json = {{"name", parts[0]}, {"target", parts[1]}};
+  for (size_t i = 2; i < parts.size(); ++i) {
+    if (parts[i] == "rw") continue;
+    if (parts[i] == "ro") {
+      json["readonly"] = true;
+    } else if (parts[i].starts_with("size=")) {
+      auto size = SizeValue(parts[i].substr(5));
+      if (!size) return BadOption("--volume", size.error());
+      json["size_bytes"] = std::move(size).value();
+    } else {
+      return BadOption("--volume", wrong);
+    }
+  }
+  return json;
+}
+
 Result<Json> PlanCreateBody(const Options& options) {
   Json body = Json::object();
   RETURN_IF_ERROR(AddValues(kCreateValues, options, &body));
@@ -228,6 +250,10 @@ Result<Json> PlanCreateBody(const Options& options) {
   for (const std::string& port : options.publish) {
     ASSIGN_OR_RETURN(Json item, PlanPort("--publish", port));
     body["ports"].push_back(std::move(item));
+  }
+  for (const std::string& volume : options.volumes) {
+    ASSIGN_OR_RETURN(Json item, PlanVolume(volume));
+    body["volumes"].push_back(std::move(item));
   }
   if (options.writable) body["rootfs"]["readonly"] = false;
   RETURN_IF_ERROR(AddRelaxations(options, &body));

@@ -22,6 +22,9 @@ Result<oci::Json> PlanNetwork(const Options& options);
 // errors name.
 Result<oci::Json> PlanPort(const char* flag, const std::string& text);
 
+// "NAME:TARGET", and behind more colons ro, rw or size=SIZE, as an item of "volumes".
+Result<oci::Json> PlanVolume(const std::string& text);
+
 // POST .../exec; without a command it is the image's. `stdin_bytes` go as text when they are UTF-8,
 // else as base64. With kOwnSandbox (run) environment, directory and user belong to the sandbox and
 // are left out here.

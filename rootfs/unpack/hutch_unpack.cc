@@ -3,6 +3,7 @@
 // people.
 //
 //   layer    one image layer: written below DIRECTORY
+//   tree     an archive of anything: written below DIRECTORY, over what is there; the report counts
 //   verify   one image layer: digests only
 //   inflate  the plain bytes of a whole archive: to descriptor 4
 //   index    the files of a whole plain archive: where each begins
@@ -42,12 +43,12 @@ Result<std::string> Finish(Stream& stream) {
   return "digest " + digests.packed + "\ndiff_id " + digests.plain + "\n";
 }
 
-Result<std::string> UnpackLayer(Stream& stream, int root_fd) {
+Result<std::string> UnpackInto(Stream& stream, int root_fd, UnpackKind kind) {
   RETURN_IF_ERROR(stream.Open());
   UnpackCounts counts;
   {
     ASSIGN_OR_RETURN(const ArchivePtr tar, stream.OpenTar());
-    Status done = Unpacker(root_fd).Run(tar.get(), &counts);
+    Status done = Unpacker(root_fd, {}, kind).Run(tar.get(), &counts);
     RETURN_IF_ERROR(stream.failure());  // says more than what the tar reader makes of it
     RETURN_IF_ERROR(std::move(done));
   }
@@ -62,6 +63,14 @@ Result<std::string> UnpackLayer(Stream& stream, int root_fd) {
   counts.opaque.erase(std::unique(counts.opaque.begin(), counts.opaque.end()), counts.opaque.end());
   for (const std::string& path : counts.opaque) report += "opaque " + HexEncode(path) + "\n";
   return report;
+}
+
+Result<std::string> UnpackLayer(Stream& stream, int root_fd) {
+  return UnpackInto(stream, root_fd, UnpackKind::kLayer);
+}
+
+Result<std::string> UnpackTree(Stream& stream, int root_fd) {
+  return UnpackInto(stream, root_fd, UnpackKind::kTree);
 }
 
 Result<std::string> VerifyLayer(Stream& stream, int /*root_fd*/) {
@@ -117,7 +126,11 @@ struct ModeRow {
   Result<std::string> (*run)(Stream& stream, int root_fd);
 };
 constexpr ModeRow kModes[] = {
-    {"layer", UnpackLayer}, {"verify", VerifyLayer}, {"inflate", Inflate}, {"index", Index}};
+    {"layer", UnpackLayer},
+    {"verify", VerifyLayer},
+    {"inflate", Inflate},
+    {"index", Index},
+    {"tree", UnpackTree}};
 
 // The report and, with "inflate", the output are all that may be open beside the input.
 Status CloseOthers() {

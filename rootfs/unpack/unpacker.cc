@@ -94,7 +94,8 @@ Result<std::string> NormalEntryPath(const char* raw) {
 Status Unpacker::Run(archive* tar, UnpackCounts* counts) {
   counts_ = counts;
   // For layers that do not mention their root.
-  if (::fchmod(root_fd_, 0755) != 0) return EntryError(errno, "chmod", "/");
+  if (kind_ == UnpackKind::kLayer && ::fchmod(root_fd_, 0755) != 0)
+    return EntryError(errno, "chmod", "/");
   while (true) {
     archive_entry* entry = nullptr;
     const int rc = archive_read_next_header(tar, &entry);
@@ -137,7 +138,7 @@ Result<Unpacker::Place> Unpacker::Locate(const char* raw_path) {
   ASSIGN_OR_RETURN(place.path, NormalEntryPath(raw_path));
   if (place.path.empty()) return place;
   place.name = NameOf(place.path);
-  if (LookAbove(place.path) == Above::kRefuse)
+  if (kind_ == UnpackKind::kLayer && LookAbove(place.path) == Above::kRefuse)
     return BadEntry(place.path, "below a whiteout, which is no directory");
   ASSIGN_OR_RETURN(place.parent_fd, ParentFd(ParentOf(place.path)));
   return place;
@@ -145,14 +146,15 @@ Result<Unpacker::Place> Unpacker::Locate(const char* raw_path) {
 
 // Later entries of one archive replace earlier ones, whole directories included.
 Status Unpacker::One(archive* tar, archive_entry* entry) {
+  const bool is_layer = kind_ == UnpackKind::kLayer;
   const char* raw = archive_entry_pathname(entry);
-  if (raw != nullptr && LookAbove(raw) == Above::kIgnore) return OkStatus();
+  if (is_layer && raw != nullptr && LookAbove(raw) == Above::kIgnore) return OkStatus();
   auto located = Locate(raw);
   // umoci writes them where a file takes a directory's place: nothing below it is left to hide.
-  if (!located && located.error().sys == ENOTDIR && IsWhiteout(raw)) return OkStatus();
+  if (is_layer && !located && located.error().sys == ENOTDIR && IsWhiteout(raw)) return OkStatus();
   ASSIGN_OR_RETURN(const Place place, std::move(located));
   if (place.path.empty()) return SetRoot(entry);
-  if (place.name.starts_with(kWhiteout)) return MakeWhiteout(place);
+  if (is_layer && place.name.starts_with(kWhiteout)) return MakeWhiteout(place);
   if (const char* target = archive_entry_hardlink(entry)) return MakeHardLink(place, target);
   switch (archive_entry_filetype(entry)) {
     case AE_IFDIR:

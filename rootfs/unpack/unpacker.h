@@ -18,6 +18,10 @@ struct archive_entry;
 
 namespace hutch::rootfs {
 
+// A layer's ".wh." names are removals, and it begins empty. In a tree they are names as any other,
+// and what is there already stays where the archive has nothing in its place.
+enum class UnpackKind { kLayer, kTree };
+
 struct UnpackLimits {  // tests make them small
   uint64_t entries = kMaxLayerEntries;
   uint64_t bytes = kMaxLayerBytes;
@@ -34,9 +38,10 @@ struct UnpackCounts {
 
 class Unpacker {
  public:
-  // Borrows root_fd, an empty directory. The caller's umask must be 0.
-  explicit Unpacker(int root_fd, const UnpackLimits& limits = {})
-      : root_fd_(root_fd), limits_(limits) {}
+  // Borrows root_fd, for a layer an empty directory. The caller's umask must be 0.
+  explicit Unpacker(int root_fd, const UnpackLimits& limits = {},
+                    UnpackKind kind = UnpackKind::kLayer)
+      : root_fd_(root_fd), limits_(limits), kind_(kind) {}
   // Reads to the end of the tar. kInvalidArgument names the entry; kTooLarge the limit; kCorrupt;
   // kNoSpace. On failure the directory holds whatever was written so far.
   Status Run(archive* tar, UnpackCounts* counts);
@@ -65,6 +70,7 @@ class Unpacker {
   };
   int root_fd_;
   UnpackLimits limits_;
+  UnpackKind kind_;
   UnpackCounts* counts_ = nullptr;
   std::string cached_parent_;
   UniqueFd cached_parent_fd_;

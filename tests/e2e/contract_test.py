@@ -72,6 +72,7 @@ class Contract(DaemonCase):
         self.check_processes(path)
         self.check_templates()
         self.check_networks(path)
+        self.check_volumes()
         self.check_ports(path)
         self.check_pools()
         self.call("GET", "/v1/audit?limit=5")
@@ -151,6 +152,21 @@ class Contract(DaemonCase):
         self.call("GET", "/v1/sandboxes?pooled=true")
         self.call("DELETE", "/v1/pools/ahead")
         self.call("GET", "/v1/pools/ahead")
+    def check_volumes(self):
+        made = self.call("POST", "/v1/volumes", {"name": "v", "size_bytes": 16 << 20, "owner": "0", "labels": {"a": "b"}})
+        self.assertEqual(made["sandboxes"], [])
+        box = self.call("POST", "/v1/sandboxes", {"image": "busybox", "volumes": [{"name": "v", "target": "/data", "readonly": True}]})
+        self.assertEqual(len(self.call("GET", "/v1/volumes?label=a=b")["volumes"]), 1)
+        self.assertEqual(self.call("GET", "/v1/volumes/v")["sandboxes"][0]["id"], box["id"])
+        self.call("DELETE", "/v1/volumes/v")
+        self.call("POST", "/v1/volumes/v/copy", {"to": "w"})
+        self.call("POST", "/v1/volumes/v/copy", {"to": "x"}, headers={"Accept": "text/event-stream"})
+        self.call("DELETE", f"/v1/sandboxes/{box['id']}")
+        self.call("PATCH", "/v1/volumes/v", {"size_bytes": 32 << 20})
+        self.call("PUT", "/v1/volumes/w/archive", self.call("GET", "/v1/volumes/v/archive"))
+        self.call("DELETE", "/v1/volumes/v")
+        self.call("POST", "/v1/volumes/prune", {"dry_run": True, "labels": ["a"]})
+        self.assertEqual(self.call("POST", "/v1/volumes/prune", {})["volumes"], ["w", "x"])
 
     def check_processes(self, path):
         one = path + "/processes/" + self.call("POST", path + "/processes", {"command": "read x; echo $x; stty size", "terminal": {"rows": 5, "columns": 50}})["id"]
