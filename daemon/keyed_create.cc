@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "daemon/output_events.h"
-#include "daemon/sandbox_stops.h"
+#include "daemon/sandbox_stop_handlers.h"
 
 namespace hutch::daemon {
 namespace {
@@ -80,11 +80,11 @@ void AnswerWithStarted(Api& api, const Request& request, const CreateKeys& keys,
                        SandboxEntry& entry, Responder& responder) {
   const auto asked = std::make_shared<const Request>(request);
   const auto shared = std::make_shared<Responder>(std::move(responder));
-  api.sandboxes.stops->Start(entry, request.peer,
-                             [&api, asked, shared, keys](const Result<SandboxEntry*>& started) {
-                               if (!started.has_value()) return shared->Send(started.error());
-                               AnswerWithLiving(api, *asked, keys, **started, *shared);
-                             });
+  StartStopped(api, entry, request.peer,
+               [&api, asked, shared, keys](const Result<SandboxEntry*>& started) {
+                 if (!started.has_value()) return shared->Send(started.error());
+                 AnswerWithLiving(api, *asked, keys, **started, *shared);
+               });
 }
 
 void AnswerWithLiving(Api& api, const Request& request, const CreateKeys& keys, SandboxEntry& entry,

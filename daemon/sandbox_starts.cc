@@ -4,7 +4,9 @@
 #include "daemon/limits.h"
 #include "daemon/network_request.h"
 #include "daemon/sandbox_stops.h"
+#include "daemon/sandbox_volumes.h"
 #include "daemon/sandboxes.h"
+#include "daemon/sealed_directories.h"
 #include "daemon/watching.h"
 
 namespace hutch::daemon {
@@ -45,6 +47,8 @@ Result<runtime::CreateRequest> SandboxStops::RequestOf(SandboxEntry& entry) {
   }
   request.scratch_bytes = facts.fields.disk_bytes;
   RETURN_IF_ERROR(all_.AddUserLayer(image, facts, request));
+  RETURN_IF_ERROR(UseSealedDirectories(image.config, request));
+  ASSIGN_OR_RETURN(entry.volumes, ShareVolumes(parts.volumes, facts.fields.volumes, &request));
   return request;
 }
 

@@ -248,6 +248,7 @@ void SandboxStops::Freed(SandboxEntry& entry) {
   std::shared_ptr<runtime::Sandbox> sandbox = std::move(entry.sandbox);
   std::shared_ptr<Commands> commands = std::move(entry.commands);
   entry.live_proc.reset();
+  entry.volumes.clear();
   entry.cpu_window = CpuWindow();
   loop_.Post([sandbox = std::move(sandbox), commands = std::move(commands)]() mutable {
     commands.reset();  // first: they borrow the sandbox

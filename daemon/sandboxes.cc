@@ -89,12 +89,16 @@ oci::Json Sandboxes::ToJson(const SandboxEntry& entry) const {
 }
 
 std::vector<const SandboxEntry*> Sandboxes::List() const {
+  std::vector<const SandboxEntry*> entries = ListAll();
+  std::erase_if(entries, [](const auto* entry) { return entry->facts.fields.pooled; });
+  return entries;
+}
+
+std::vector<const SandboxEntry*> Sandboxes::ListAll() const {
   std::vector<const SandboxEntry*> entries;
   entries.reserve(living_.size() + tombstones_.size());
-  for (const auto& [id, entry] : living_)
-    if (!entry->facts.fields.pooled) entries.push_back(entry.get());
-  for (const auto& entry : tombstones_)
-    if (!entry->facts.fields.pooled) entries.push_back(entry.get());
+  for (const auto& [id, entry] : living_) entries.push_back(entry.get());
+  for (const auto& entry : tombstones_) entries.push_back(entry.get());
   for (const auto& [id, entry] : stops->stopped()) entries.push_back(entry.get());
   std::stable_sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) {
     return a->facts.created_at < b->facts.created_at;

@@ -150,8 +150,7 @@ void SandboxStart::Prepare(SandboxFields fields, Result<std::string> image) {
     stages_.clear();  // they have run
     return Made(taken);
   }
-  api_.pools->MakeRoom(fields,
-                       [self = shared_from_this(), fields] { self->ShareVolumes(fields); });
+  api_.pools->MakeRoom(fields, [self = shared_from_this(), fields] { self->ShareVolumes(fields); });
 }
 
 void SandboxStart::ShareVolumes(SandboxFields fields) {

@@ -50,7 +50,7 @@ bool Fits(const std::vector<LabelSelector>& labels, const VolumeFacts& facts) {
 
 std::vector<const SandboxEntry*> VolumeKeeping::UsersOf(const std::string& name) const {
   std::vector<const SandboxEntry*> users;
-  for (const SandboxEntry* entry : sandboxes_.List()) {
+  for (const SandboxEntry* entry : sandboxes_.ListAll()) {
     if (HasEnded(entry->moments.state) && entry->sandbox == nullptr) continue;
     const auto& volumes = entry->facts.fields.volumes;
     if (std::any_of(volumes.begin(), volumes.end(),

@@ -420,9 +420,7 @@ Status WriteTar(int root_fd, const ByteSink& sink, const Tree& tree) {
 
 }  // namespace
 
-Status WriteLayerTar(int layer_fd, const ByteSink& sink) {
-  return WriteTar(layer_fd, sink, {});
-}
+Status WriteLayerTar(int layer_fd, const ByteSink& sink) { return WriteTar(layer_fd, sink, {}); }
 
 Status WriteTreeTar(int root_fd, const ByteSink& sink) {
   return WriteTar(root_fd, sink, {.is_layer = false, .changing = true});
