@@ -45,7 +45,7 @@ inline constexpr Milliseconds kStopLook{20};           // between two looks whet
 inline constexpr Milliseconds kStopPatience{10'000};   // for what was killed to be gone
 inline constexpr uint64_t kStopSeconds = 10;           // for processes to end by themselves
 inline constexpr uint64_t kMaxStopSeconds = 3600;      // the most that may be asked for
-inline constexpr size_t kMaxStopped = 1000;            // stopped sandboxes
+inline constexpr size_t kStoppedSandboxes = 1000;            // stopped sandboxes
 inline constexpr size_t kStopThreads = 2;              // that copy their files
 inline constexpr Milliseconds kPauseRetry{30'000};      // after an expiry that could not pause
 inline constexpr Milliseconds kRemoveRetryFirst{1};     // doubles up to kRemoveRetryMax

@@ -60,9 +60,9 @@ void SandboxStops::Stop(SandboxEntry& entry, MoveCause cause, std::chrono::secon
   if (IsStopping(entry)) return entry.stop->waiters.push_back(std::move(done));
   if ((state != SandboxState::kRunning && state != SandboxState::kPaused) || entry.ending)
     return done(NotUsable(entry));
-  if (stopped_.size() >= kMaxStopped)
+  if (stopped_.size() >= kStoppedSandboxes)
     return done(Error{.code = Code::kLimit,
-                      .what = std::to_string(kMaxStopped) + " sandboxes are stopped already",
+                      .what = std::to_string(kStoppedSandboxes) + " sandboxes are stopped already",
                       .hint = "delete some of them"});
   if (!entry.sandbox->scratch().fd.valid())
     return done(Error{

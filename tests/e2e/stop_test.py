@@ -180,6 +180,17 @@ class Stopping(CliCase):
         self.assertEqual(self.client.output(box, "ls /workspace"), "d\n")
         self.client.delete(box)
 
+    def test_what_is_asked_is_checked(self):
+        box = self.client.create()["id"]
+        for body in ({"timeout_seconds": 3601}, {"timeout_seconds": -1}, {"grace": 1}):
+            self.refuses("invalid_argument", "POST", f"/v1/sandboxes/{box}/stop", body)
+        self.refuses("not_found", "POST", "/v1/sandboxes/nobody/stop", {})
+        self.refuses("not_found", "POST", "/v1/sandboxes/nobody/start")
+        self.assertEqual(self.client.get(box)["state"], "running")
+        self.assertEqual(start(self.client, box)["state"], "running")
+        self.client.delete(box)
+        self.refuses("bad_state", "POST", f"/v1/sandboxes/{box}/start")
+
     def test_from_the_command_line(self):
         box = self.client.create(name="cli")["id"]
         self.text("stop", "cli", "--timeout", "1")
