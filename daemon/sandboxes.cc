@@ -86,8 +86,7 @@ std::vector<const SandboxEntry*> Sandboxes::List() const {
   entries.reserve(living_.size() + tombstones_.size());
   for (const auto& [id, entry] : living_)
     if (!entry->facts.fields.pooled) entries.push_back(entry.get());
-  for (const auto& entry : tombstones_)
-    if (!entry->facts.fields.pooled) entries.push_back(entry.get());
+  for (const auto& entry : tombstones_) entries.push_back(entry.get());
   std::stable_sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) {
     return a->facts.created_at < b->facts.created_at;
   });

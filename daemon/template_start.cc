@@ -149,7 +149,8 @@ void SandboxStart::Create(SandboxFields fields, Result<std::string> image) {
     stages_.clear();  // they have run
     return Made(taken);
   }
-  api_.pools->MakeRoom(fields, [self = shared_from_this(), fields] { self->CreateAnew(fields); });
+  api_.pools->MakeRoom(fields, audited_.peer,
+                       [self = shared_from_this(), fields] { self->CreateAnew(fields); });
 }
 
 void SandboxStart::CreateAnew(SandboxFields fields) {
