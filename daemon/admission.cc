@@ -181,8 +181,10 @@ Status Admission::Check(const SandboxFields& fields) {
   return calm;
 }
 
-bool Admission::HasRoom(const SandboxFields& fields) const {
-  return CheckFits(PromiseOf(fields), promised_, host_, OvercommitOf(config_)).has_value();
+bool Admission::HasRoom(const SandboxFields& fields, const Promise& without) const {
+  Promise promised = promised_;
+  promised -= without;
+  return CheckFits(PromiseOf(fields), promised, host_, OvercommitOf(config_)).has_value();
 }
 
 oci::Json Admission::ToJson() {

@@ -56,8 +56,8 @@ class Admission {
   Admission(const Config& config, const Promise& host) : config_(config), host_(host) {}
 
   Status Check(const SandboxFields& fields);
-  // The same, neither counted nor said why not.
-  bool HasRoom(const SandboxFields& fields) const;
+  // The same, neither counted nor said why not; as if `without` were promised no more.
+  bool HasRoom(const SandboxFields& fields, const Promise& without = {}) const;
   bool Strained() { return !CheckStrain(Now(), config_).has_value(); }
   void Add(const SandboxFields& fields) { promised_ += PromiseOf(fields); }
   void Remove(const SandboxFields& fields) { promised_ -= PromiseOf(fields); }

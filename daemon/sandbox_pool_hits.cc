@@ -148,20 +148,45 @@ void SandboxPools::CountMiss(const SandboxFields& fields, const std::string& ima
   Schedule(kRefillPause);
 }
 
-void SandboxPools::MakeRoom(const SandboxFields& fields, std::function<void()> then) {
+// The last of those that wait, or are being made; nullptr: there is none.
+SandboxEntry* SandboxPools::Spare() const {
+  SandboxEntry* spare = nullptr;
+  for (const auto& [id, entry] : sandboxes_.living_)
+    if (entry->facts.fields.pooled && !entry->ending) spare = entry.get();
+  return spare;
+}
+
+void SandboxPools::Yield(SandboxEntry& entry, std::function<void()> gone) {
+  yield_until_ = Loop::Now() + kPoolYieldPause;
+  for (const auto& [name, pool] : pools_) pool->members.erase(entry.facts.id);
+  Log(LogLevel::kInfo, "a sandbox made ahead gives up its room", {{"sandbox", entry.facts.id}});
+  GiveUp(entry, std::move(gone));
+}
+
+// Whether a request that finds no room now would, without all that waits.
+bool SandboxPools::WouldFit(const SandboxFields& fields, const Peer& peer) const {
+  Promise waiting;
+  size_t count = 0;
+  for (const auto& [id, entry] : sandboxes_.living_) {
+    if (!entry->facts.fields.pooled) continue;
+    waiting += PromiseOf(entry->facts.fields);
+    ++count;
+  }
+  return sandboxes_.admission_.HasRoom(fields, waiting) &&
+         sandboxes_.living_.size() - count < api_.config.max_sandboxes &&
+         sandboxes_.owners_.Check(peer.uid, fields).has_value() &&
+         !sandboxes_.ids_by_name_.contains(fields.name) &&
+         sandboxes_.parts_.store.Resolve(fields.image).has_value();
+}
+
+void SandboxPools::MakeRoom(const SandboxFields& fields, const Peer& peer,
+                            std::function<void()> then) {
   const bool room = sandboxes_.admission_.HasRoom(fields) &&
                     sandboxes_.living_.size() < api_.config.max_sandboxes;
-  if (room) return then();
-  SandboxEntry* given = nullptr;
-  for (const auto& [id, entry] : sandboxes_.living_)
-    if (entry->facts.fields.pooled && !entry->ending) given = entry.get();
-  if (given == nullptr) return then();
-  yield_until_ = Loop::Now() + kPoolYieldPause;
-  const std::string id = given->facts.id;
-  for (const auto& [name, pool] : pools_) pool->members.erase(id);
-  Log(LogLevel::kInfo, "a sandbox made ahead gives its room to a request", {{"sandbox", id}});
-  GiveUp(*given, [this, alive = std::weak_ptr(alive_), fields, then = std::move(then)] {
-    if (!alive.expired()) MakeRoom(fields, then);
+  SandboxEntry* const spare = room ? nullptr : Spare();
+  if (spare == nullptr || !WouldFit(fields, peer)) return then();
+  Yield(*spare, [this, alive = std::weak_ptr(alive_), fields, peer, then = std::move(then)] {
+    if (!alive.expired()) MakeRoom(fields, peer, then);
   });
 }
 

@@ -300,6 +300,7 @@ void SandboxPools::Tick() {
   if (busy_() && ++postponed_ < kPoolPostponements) return Schedule(kPoolQuickTick);
   postponed_ = 0;
   for (const auto& [name, pool] : Pools(pools_)) Tend(pool);
+  if (SandboxEntry* spare = sandboxes_.admission_.Strained() ? Spare() : nullptr) Yield(*spare);
   if (!pools_.empty()) Schedule(kPoolTick);
 }
 

@@ -48,8 +48,8 @@ class SandboxPools {
   SandboxEntry* Take(const SandboxFields& fields, const std::vector<TemplateStage>& stages,
                      const Peer& peer);
   // Calls `then` when there is room for a sandbox, or when pools have nothing more to give up for
-  // it; now, if that is so now.
-  void MakeRoom(const SandboxFields& fields, std::function<void()> then);
+  // it; now, if that is so now. A request that would not fit all the same takes nothing from them.
+  void MakeRoom(const SandboxFields& fields, const Peer& peer, std::function<void()> then);
 
   // `done` once it is on disk. kBadState for one of the configuration's, kLimit past kMaxPools.
   void Put(PoolSpec spec, Done done);
@@ -117,6 +117,9 @@ class SandboxPools {
   void Failed(Pool& pool, const Error& error);
   void Note(Pool& pool, const Error& error);  // as the last
   void GiveUp(SandboxEntry& entry, std::function<void()> gone = {});
+  SandboxEntry* Spare() const;
+  void Yield(SandboxEntry& entry, std::function<void()> gone = {});
+  bool WouldFit(const SandboxFields& fields, const Peer& peer) const;
   void Empty(Pool& pool);
   void LookAtDrains();
   Status HandOut(SandboxEntry& entry, const SandboxFields& fields, const rootfs::Image& image,

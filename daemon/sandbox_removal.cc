@@ -157,10 +157,15 @@ void Sandboxes::Bury(std::unique_ptr<SandboxEntry> entry) {
   entry->volumes.clear();
   std::shared_ptr<runtime::Sandbox> sandbox = std::move(entry->sandbox);
   std::shared_ptr<Commands> commands = std::move(entry->commands);
-  tombstones_.push_back(std::move(entry));
   const bool ran = commands != nullptr;
+  const std::string directory = ProcessDirectory(entry->facts.id);
+  std::shared_ptr<SandboxEntry> unknown;  // that waited in a pool: nobody will ask for it
+  if (entry->facts.fields.pooled)
+    unknown = std::move(entry);
+  else
+    tombstones_.push_back(std::move(entry));
   parts_.loop.Post([ran, sandbox = std::move(sandbox), commands = std::move(commands),
-                    directory = ProcessDirectory(tombstones_.back()->facts.id)]() mutable {
+                    unknown = std::move(unknown), directory]() mutable {
     commands.reset();  // first: they borrow the sandbox
     sandbox.reset();
     if (ran) IgnoreError(RemoveTree(directory), "the next start sweeps it");

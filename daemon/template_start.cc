@@ -150,7 +150,8 @@ void SandboxStart::Prepare(SandboxFields fields, Result<std::string> image) {
     stages_.clear();  // they have run
     return Made(taken);
   }
-  api_.pools->MakeRoom(fields, [self = shared_from_this(), fields] { self->ShareVolumes(fields); });
+  api_.pools->MakeRoom(fields, audited_.peer,
+                       [self = shared_from_this(), fields] { self->ShareVolumes(fields); });
 }
 
 void SandboxStart::ShareVolumes(SandboxFields fields) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <set>
 
+#include "base/file.h"
 #include "daemon/limits.h"
 
 namespace hutch::daemon {
@@ -81,6 +82,22 @@ TEST(PoolMatchTest, WhatCommandsHaveSeenDoes) {
   other[0].commands[0].args[2] = "false";
   EXPECT_TRUE(keys.insert(PoolKey(Parsed(), other)).second);
   EXPECT_FALSE(keys.insert(PoolKey(Parsed({{"labels", {{"a", "b"}}}}), kStages)).second);
+}
+
+// A field that is new must be in one of the two tests above: whoever asks for something that the
+// pool's sandboxes have not gets none of them.
+TEST(PoolMatchTest, EveryFieldOfARequestIsThoughtOf) {
+  const std::set<std::string> known = {
+      "image",  "template", "pull",     "name",  "owner",   "labels", "env",  "workdir",    "user",
+      "limits", "rootfs",   "timeouts", "relax", "network", "ports",  "proc", "session_key"};
+  const Result<std::string> text =
+      ReadFile(HUTCH_SOURCE_DIR "/docs/openapi.json", size_t{8} * 1024 * 1024);
+  ASSERT_TRUE(text.has_value());
+  const Result<oci::Json> contract = oci::ParseJson(*text, {.max_bytes = text->size()});
+  ASSERT_TRUE(contract.has_value());
+  const oci::Json& request = (*contract)["components"]["schemas"]["SandboxRequest"];
+  for (const auto& [name, schema] : request["properties"].items())
+    EXPECT_TRUE(known.contains(name)) << name << ": is it in PoolKey()?";
 }
 
 TEST(PoolMatchTest, SandboxesThatJoinNetworksAreNotMadeAhead) {
