@@ -299,6 +299,64 @@ struct VolumeMakers {
   Worker worker{kVolumeThreads}, images{1};
 };
 
+// All that answers requests, in the order in which one needs another.
+struct ApiMakers {
+  struct Parts {  // all borrowed
+    Loop& loop;
+    const Config& config;
+    const cgroups::Tree& tree;
+    runtime::Runtime& runtime;
+    rootfs::Store& store;
+    Audit& audit;
+    Worker& worker;
+    Worker& walker;
+    NetworkMakers& networks;
+    VolumeMakers& volumes;
+    Watching& watching;
+    Sandboxes& sandboxes;
+  };
+  explicit ApiMakers(const Parts& p)
+      : images(p.loop, p.config, p.worker, p.store, p.sandboxes),
+        snapshots(p.loop, p.sandboxes, p.store),
+        info(p.config, p.tree, p.runtime, p.sandboxes, ProbeFeatures()),
+        volumes(p.loop, p.volumes.worker, p.volumes.images, p.config, *p.volumes.volumes,
+                p.sandboxes),
+        volume_archives(p.loop, *p.volumes.volumes),
+        api{.loop = p.loop,
+            .config = p.config,
+            .sandboxes = p.sandboxes,
+            .networks = p.networks.networks,
+            .images = images.images,
+            .info = info,
+            .files = files,
+            .audit = p.audit,
+            .worker = p.walker,
+            .image_keeping = images.keeping,
+            .image_archives = images.archives,
+            .workspaces = p.networks.workspaces,
+            .watching = p.watching,
+            .snapshots = snapshots,
+            .volumes = volumes,
+            .volume_archives = volume_archives},
+        pools(api) {
+    api.pools = &pools;
+    pools.Recover();
+  }
+  void Start() {
+    snapshots.Start();
+    pools.Start();
+  }
+
+  ImageMakers images;
+  SandboxSnapshots snapshots;
+  Info info;
+  VolumeKeeping volumes;
+  VolumeArchives volume_archives;
+  FilesProgram files;
+  Api api;
+  SandboxPools pools;
+};
+
 // Both listeners and what they and the signals lead to.
 struct Serving {
   Serving(CommandLine& line, UniqueFd socket, KeptSockets& kept, Api& api)
@@ -401,32 +459,9 @@ Status RunServer(CommandLine line) {
   watching.DaemonStarted();
   Sandboxes sandboxes(parts);
   RETURN_IF_ERROR(sandboxes.Recover());
-  ImageMakers image_makers(loop, config, worker, *store, sandboxes);
-  SandboxSnapshots snapshots(loop, sandboxes, *store);
-  Info info(config, tree, *runtime, sandboxes, ProbeFeatures());
-  VolumeKeeping volumes(loop, volume_makers.worker, volume_makers.images, config,
-                        *volume_makers.volumes, sandboxes);
-  VolumeArchives volume_archives(loop, *volume_makers.volumes);
-  FilesProgram files;
-  Api api{.loop = loop,
-          .config = config,
-          .sandboxes = sandboxes,
-          .networks = makers.networks,
-          .images = image_makers.images,
-          .info = info,
-          .files = files,
-          .audit = audit,
-          .worker = walker,
-          .image_keeping = image_makers.keeping,
-          .image_archives = image_makers.archives,
-          .workspaces = makers.workspaces,
-          .watching = watching,
-          .snapshots = snapshots,
-          .volumes = volumes,
-          .volume_archives = volume_archives};
-  SandboxPools pools(api);
-  api.pools = &pools;
-  pools.Recover();
+  ApiMakers apis({loop, config, tree, *runtime, *store, audit, worker, walker, makers,
+                  volume_makers, watching, sandboxes});
+  Api& api = apis.api;
   ASSIGN_OR_RETURN(Socket socket, OpenSocket(config, place));
   Serving serving(line, std::move(socket.fd), place.sockets, api);
   RETURN_IF_ERROR(OpenTcp(loop, config, place.sockets, serving.access, &serving.servers));
@@ -436,8 +471,7 @@ Status RunServer(CommandLine line) {
   RETURN_IF_ERROR(takeover.Start());
   serving.Follow(signals.get());
   sandboxes.Start();
-  snapshots.Start();
-  pools.Start();
+  apis.Start();
   serving.servers.Start();
   Announce(config, tree, audit, sandboxes);
   Watchdog watchdog;
@@ -449,7 +483,7 @@ Status RunServer(CommandLine line) {
   audit.Record({.kind = AuditKind::kDaemonStopped});
   serving.Close();
   loop.RunPending();
-  ExitUnlessIdle(worker.idle() && snapshots.idle(), audit);
+  ExitUnlessIdle(worker.idle() && apis.snapshots.idle(), audit);
   return OkStatus();
 }
 

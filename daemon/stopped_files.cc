@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "daemon/limits.h"
 #include "oci/json.h"
+#include "rootfs/layer_tar.h"
 #include "rootfs/tree_copy.h"
 
 namespace hutch::daemon {
@@ -19,7 +20,6 @@ constexpr char kScratchName[] = "scratch";
 constexpr char kHalfMade[] = ".new-";
 constexpr char kForgotten[] = ".gone-";
 constexpr size_t kGoneCharacters = 16;
-constexpr char kRunPlace[] = "/run";  // of what ran, and does no more
 
 std::string PrintRecord(const StoppedRecord& record) {
   return oci::PrintJson({{"version", kStoppedVersion},
@@ -75,8 +75,7 @@ Result<StoppedRecord> StoppedFiles::Fill(const std::string& path, StoppedRecord 
                                          const runtime::ScratchToFill& scratch,
                                          const std::atomic<bool>& cancelled) const {
   RETURN_IF_ERROR(MakeDirectories(path + "/" + kScratchName, 0700));
-  for (const rootfs::TrackedRoot& root : scratch.roots) {
-    if (root.target == kRunPlace) continue;
+  for (const rootfs::TrackedRoot& root : rootfs::SealedRoots(scratch.roots)) {
     const std::string number = std::to_string(record.trees.size());
     const std::string copy = path + "/" + kScratchName + "/" + number;
     RETURN_IF_ERROR(MakeDirectories(copy, 0700));
