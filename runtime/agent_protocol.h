@@ -23,7 +23,7 @@ inline constexpr size_t kMaxGroups = 32;
 inline constexpr size_t kMaxAgentProcesses = 1024;  // that the agent remembers at once
 inline constexpr size_t kMaxNotes = 16;
 inline constexpr size_t kMaxVolumes = 16;  // of one sandbox
-inline constexpr size_t kMaxKeptFds = 3;  // that the agent keeps for one process
+inline constexpr size_t kMaxKeptFds = 3;   // that the agent keeps for one process
 // The agent's descriptor of the directory of /proc's live files: hutchd takes it again with
 // pidfd_getfd(2) after a restart.
 inline constexpr int kProcFilesFd = 7;

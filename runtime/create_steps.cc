@@ -159,8 +159,8 @@ Status BuildRoot(Creation& c) {
 
 Status CloneVolumes(Creation& c) {
   for (const VolumeToShare& volume : c.request.volumes) {
-    ASSIGN_OR_RETURN(UniqueFd clone, rootfs::CloneVolume(volume.mount.get(),
-                                                         c.shell->userns.get(), volume.access));
+    ASSIGN_OR_RETURN(UniqueFd clone,
+                     rootfs::CloneVolume(volume.mount.get(), c.shell->userns.get(), volume.access));
     c.volumes.push_back(std::move(clone));
   }
   return OkStatus();
@@ -212,10 +212,11 @@ Status CheckSpec(Creation& c) {
     return Error{.code = Code::kLimit,
                  .what = "more than " + std::to_string(kMaxVolumes) + " volumes",
                  .field = "volumes"};
-  ASSIGN_OR_RETURN(c.mounts, rootfs::PlanMounts(
-                       spec, {.dev = static_cast<uint8_t>(kPlanDevFd),
-                              .first_volume = static_cast<uint8_t>(kPlanFdCount),
-                              .volumes = static_cast<uint8_t>(c.request.volumes.size())}));
+  ASSIGN_OR_RETURN(
+      c.mounts,
+      rootfs::PlanMounts(spec, {.dev = static_cast<uint8_t>(kPlanDevFd),
+                                .first_volume = static_cast<uint8_t>(kPlanFdCount),
+                                .volumes = static_cast<uint8_t>(c.request.volumes.size())}));
   if (!spec.root.readonly) {
     c.mounts.scratch_directories.push_back({kUpperName, 0755, 0, 0});
     c.mounts.scratch_directories.push_back({kWorkName, 0700, 0, 0});

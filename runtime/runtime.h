@@ -45,9 +45,9 @@ struct CreateRequest {
   oci::Spec spec;
   std::vector<UniqueFd>
       layers;  // unpacked image layers, lowest first (rootfs::Store::OpenLayer); at least one
-  uint64_t scratch_bytes = 0;  // size of all writable file systems together
+  uint64_t scratch_bytes = 0;               // size of all writable file systems together
   std::vector<VolumeToShare> volumes = {};  // mounts of type "volume" name them by their index
-  bool wants_link = false;     // takes a blank whose namespace has a link, if there is one
+  bool wants_link = false;  // takes a blank whose namespace has a link, if there is one
 };
 
 struct RuntimeEvent {

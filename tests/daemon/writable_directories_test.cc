@@ -146,8 +146,8 @@ TEST(AddVolumeTargets, WhatTheImageHasThereGivesWay) {
   AddVolumeTargets({{.name = "v", .target = "/data"}, {.name = "w", .target = "/a"}}, &directories);
   std::vector<std::pair<std::string, int>> found;
   for (const WritableDirectory& one : directories) found.emplace_back(one.path, one.volume);
-  EXPECT_EQ(found, (std::vector<std::pair<std::string, int>>{
-                       {"/a", 1}, {"/data", 0}, {"/database", -1}}));
+  EXPECT_EQ(found,
+            (std::vector<std::pair<std::string, int>>{{"/a", 1}, {"/data", 0}, {"/database", -1}}));
 }
 
 }  // namespace
