@@ -41,7 +41,7 @@ enum class AuditKind : uint8_t {
   kImageDeleted,
   kImagePulled,
   kVolumeCreated,
-  kVolumeChanged,   // it grew
+  kVolumeChanged,  // it grew
   kVolumeRemoved,
   kVolumeExported,  // its files went out of it, by an archive or a copy
   kVolumeImported,

@@ -164,8 +164,8 @@ Status ReadMounts(const Json& value, Draft& draft) {
     return TemplateInvalid("has more than " + std::to_string(kMaxWritableDirectories) + " items",
                            "mounts");
   for (size_t i = 0; i < value.size(); ++i) {
-    ASSIGN_OR_RETURN(auto mount, ReadMount(value[i], "mounts[" + std::to_string(i) + "]",
-                                           draft.workspace));
+    ASSIGN_OR_RETURN(auto mount,
+                     ReadMount(value[i], "mounts[" + std::to_string(i) + "]", draft.workspace));
     if (auto* directory = std::get_if<WritableDirectory>(&mount)) {
       draft.made.directories.push_back(std::move(*directory));
       continue;

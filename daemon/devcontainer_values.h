@@ -38,9 +38,10 @@ Result<TemplateStage> ReadStage(const oci::Json& value, const char* property,
 Result<uint64_t> ReadDevcontainerSize(const oci::Json& value, const std::string& property);
 // forwardPorts and appPort: 3000, "3000", "localhost:3000", "8080:3000", or an array of those.
 Result<std::vector<PortFacts>> ReadPorts(const oci::Json& value, const std::string& property);
-// One item of "mounts": a string as of docker's --mount, or an object. A tmpfs, or a volume: without
-// a source an empty directory that goes with the sandbox, as the image's own volumes do.
-Result<std::variant<WritableDirectory, VolumeFields>> ReadMount(const oci::Json& value, const std::string& property,
-                                    const std::string& workspace);
+// One item of "mounts": a string as of docker's --mount, or an object. A tmpfs, or a volume:
+// without a source an empty directory that goes with the sandbox, as the image's own volumes do.
+Result<std::variant<WritableDirectory, VolumeFields>> ReadMount(const oci::Json& value,
+                                                                const std::string& property,
+                                                                const std::string& workspace);
 
 }  // namespace hutch::daemon

@@ -150,11 +150,17 @@ Result<std::vector<LayerDirectory>> PlanDirectories(
     const Place place = PlaceOf(directory.path, spec.mounts);
     const bool is_volume = directory.volume >= 0;
     if (place == Place::kMounted && !is_volume) continue;
+    const auto refused = [&](Error error) {
+      if (is_volume) error.field = "volumes";
+      return error;
+    };
     if (place == Place::kHidesMount)
-      return InTheWay(directory.path, "it would hide what is mounted below it");
+      return refused(InTheWay(directory.path, "it would hide what is mounted below it"));
     std::vector<LayerDirectory> missing;
     if (place == Place::kFree) {
-      ASSIGN_OR_RETURN(missing, Missing(directory.path, image));
+      auto lacks = Missing(directory.path, image);
+      if (!lacks.has_value()) return refused(std::move(lacks).error());
+      missing = *std::move(lacks);
       if (directory.only_if_missing && missing.empty()) continue;
     }
     for (LayerDirectory& one : missing) layer.emplace(one.path, std::move(one));

@@ -33,8 +33,8 @@ void AddVolumeTargets(const std::vector<VolumeFields>& volumes,
 
 // Adds a mount to `spec` for each directory, and returns what `image` lacks for them, parents
 // first; an existing parent is repeated with its owner and mode, so that the layer changes neither.
-// What is mounted already stays as it is, unless a volume takes its place. kInvalidArgument where a file or a link of the image is
-// in the way, or where a mount would hide another.
+// What is mounted already stays as it is, unless a volume takes its place. kInvalidArgument where a
+// file or a link of the image is in the way, or where a mount would hide another.
 Result<std::vector<LayerDirectory>> PlanDirectories(
     const std::vector<WritableDirectory>& directories, const rootfs::LowerLayers& image,
     oci::Spec& spec);

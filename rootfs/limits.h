@@ -55,8 +55,8 @@ inline constexpr size_t kMaxTrackedPathBytes = 4095;      // of a directory that
 inline constexpr size_t kMaxVolumesStored = 4096;
 inline constexpr uint64_t kMinVolumeBytes = 16ull << 20;  // less has no room for a journal
 inline constexpr uint64_t kMaxVolumeBytes = 16ull << 40;  // ext4's own, with blocks of 4 KiB
-inline constexpr size_t kMaxVolumeRecordBytes = 256u << 10;  // volume.json
-inline constexpr unsigned kVolumeToolSeconds = 3600;         // of mke2fs and resize2fs
+inline constexpr size_t kVolumeRecordBytes = 256u << 10;  // volume.json
+inline constexpr unsigned kVolumeToolSeconds = 3600;      // of mke2fs and resize2fs
 inline constexpr uint64_t kVolumeToolMemoryBytes = 4ull << 30;
 
 }  // namespace hutch::rootfs

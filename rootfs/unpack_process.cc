@@ -13,8 +13,7 @@ namespace hutch::rootfs {
 namespace {
 
 constexpr size_t kReadBytes = 65536;
-constexpr std::array<const char*, 5> kModeNames = {"layer", "verify", "inflate", "index",
-                                                    "tree"};
+constexpr std::array<const char*, 5> kModeNames = {"layer", "verify", "inflate", "index", "tree"};
 
 Error Malformed() {
   return Error{.code = Code::kInternal, .what = "hutch-unpack: malformed report"};

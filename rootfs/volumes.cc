@@ -38,17 +38,15 @@ Error Taken(const std::string& name) {
 
 Status CheckSize(uint64_t size_bytes) {
   if (size_bytes >= kMinVolumeBytes && size_bytes <= kMaxVolumeBytes) return OkStatus();
-  return Error{.code = Code::kInvalidArgument,
-               .what = "must be from " + FormatSize(kMinVolumeBytes) + " to " +
-                       FormatSize(kMaxVolumeBytes),
-               .field = "size_bytes"};
+  return Error{
+      .code = Code::kInvalidArgument,
+      .what = "must be from " + FormatSize(kMinVolumeBytes) + " to " + FormatSize(kMaxVolumeBytes),
+      .field = "size_bytes"};
 }
 
 uint64_t WholeMiB(uint64_t bytes) { return (bytes + kMiB - 1) / kMiB * kMiB; }
 
-Status SyncFile(int fd) {
-  return ::fsync(fd) == 0 ? OkStatus() : Status(SysError(errno, "fsync"));
-}
+Status SyncFile(int fd) { return ::fsync(fd) == 0 ? OkStatus() : Status(SysError(errno, "fsync")); }
 Status SyncDirectory(const std::string& path) {
   ASSIGN_OR_RETURN(const UniqueFd fd, Open(path, O_RDONLY | O_DIRECTORY));
   return SyncFile(fd.get());
@@ -64,7 +62,7 @@ std::string RecordText(const VolumeFacts& facts) {
 
 Result<VolumeFacts> ReadFacts(const std::string& path, const std::string& name) {
   VolumeFacts facts{.name = name};
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path + kRecord, kMaxVolumeRecordBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path + kRecord, kVolumeRecordBytes));
   ASSIGN_OR_RETURN(const Json json, oci::ParseJson(text));
   uint64_t version = 0, uid = 0, gid = 0;
   std::string created_at;
@@ -351,6 +349,7 @@ Status Volumes::GrowOffline(const std::string& image, uint64_t size_bytes) {
   RETURN_IF_ERROR(WaitIdle(fd.get(), options_.mounts));
   if (::ftruncate(fd.get(), static_cast<off_t>(size_bytes)) != 0)
     return SysError(errno, "size of " + image);
+  RETURN_IF_ERROR(RunVolumeTool(VolumeTool::kCheck, image, fd.get(), {}));
   RETURN_IF_ERROR(RunVolumeTool(VolumeTool::kGrow, image, fd.get(), {}));
   return SyncFile(fd.get());
 }

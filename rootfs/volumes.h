@@ -1,7 +1,7 @@
 // Volumes: named directories that outlive sandboxes, the daemon and the host. Each is
 // <directory>/<name>/ with volume.json and `image`, a sparse file with ext4 that nobody but us can
-// write to. What is half made or half removed has a name that begins with a dot and goes at the next
-// start. The calls marked "blocks" are for worker threads; all are safe from any.
+// write to. What is half made or half removed has a name that begins with a dot and goes at the
+// next start. The calls marked "blocks" are for worker threads; all are safe from any.
 #pragma once
 
 #include <atomic>
@@ -38,10 +38,13 @@ struct VolumesOptions {
 
 class Volumes {
  public:
-  // Call after unshare(CLONE_NEWNS). Removes what is half made, and thaws what a daemon left frozen.
+  // Knows of none: Open() is what reads and mounts.
+  explicit Volumes(VolumesOptions options) : options_(std::move(options)) {}
+  // Call after unshare(CLONE_NEWNS). Removes what is half made, and thaws what a daemon left
+  // frozen.
   static Result<std::unique_ptr<Volumes>> Open(VolumesOptions options);
 
-  std::vector<VolumeFacts> List() const;              // by name
+  std::vector<VolumeFacts> List() const;                    // by name
   Result<VolumeFacts> Find(const std::string& name) const;  // kNotFound
   uint64_t disk_bytes(const std::string& name) const;  // that its image takes of the host's disk
   Result<VolumeMount::Use> Measure(const std::string& name) const;  // mounted or not
@@ -78,7 +81,6 @@ class Volumes {
     std::weak_ptr<VolumeMount> mount = {};
   };
 
-  explicit Volumes(VolumesOptions options) : options_(std::move(options)) {}
   Status Sweep();
   Status Load();
   void ThawLeftovers();
@@ -107,7 +109,7 @@ Result<uint64_t> FilesystemBytes(int image_fd);
 Result<VolumeMount::Use> FilesystemUse(int image_fd);
 
 // Runs hutch-volume (rootfs/volume_tool/): e2fsprogs, confined to one image.
-enum class VolumeTool { kMake, kGrow };
+enum class VolumeTool { kMake, kCheck, kGrow };
 Status RunVolumeTool(VolumeTool tool, const std::string& image, int image_fd,
                      const std::vector<std::string>& arguments);
 

@@ -169,8 +169,8 @@ Status BuildRoot(Creation& c) {
 
 Status CloneVolumes(Creation& c) {
   for (const VolumeToShare& volume : c.request.volumes) {
-    ASSIGN_OR_RETURN(UniqueFd clone, rootfs::CloneVolume(volume.mount.get(),
-                                                         c.shell->userns.get(), volume.access));
+    ASSIGN_OR_RETURN(UniqueFd clone,
+                     rootfs::CloneVolume(volume.mount.get(), c.shell->userns.get(), volume.access));
     c.volumes.push_back(std::move(clone));
   }
   return OkStatus();
@@ -201,8 +201,8 @@ Status SendPlan(Creation& c) {
 }
 
 constexpr StepRow<Creation> kCreateSteps[] = {
-    {"apply limits", ApplyLimits, nullptr},  // before any tenant's process
-    {"fill scratch", FillScratch, nullptr},  // upper and work directories for the next row
+    {"apply limits", ApplyLimits, nullptr},     // before any tenant's process
+    {"fill scratch", FillScratch, nullptr},     // upper and work directories for the next row
     {"put files back", PutFilesBack, nullptr},  // of one that was stopped; nothing sees them yet
     {"build root", BuildRoot,
      nullptr},  // needs the sandbox's id map; refused from inside the sandbox
@@ -225,10 +225,11 @@ Status CheckSpec(Creation& c) {
     return Error{.code = Code::kLimit,
                  .what = "more than " + std::to_string(kMaxVolumes) + " volumes",
                  .field = "volumes"};
-  ASSIGN_OR_RETURN(c.mounts, rootfs::PlanMounts(
-                       spec, {.dev = static_cast<uint8_t>(kPlanDevFd),
-                              .first_volume = static_cast<uint8_t>(kPlanFdCount),
-                              .volumes = static_cast<uint8_t>(c.request.volumes.size())}));
+  ASSIGN_OR_RETURN(
+      c.mounts,
+      rootfs::PlanMounts(spec, {.dev = static_cast<uint8_t>(kPlanDevFd),
+                                .first_volume = static_cast<uint8_t>(kPlanFdCount),
+                                .volumes = static_cast<uint8_t>(c.request.volumes.size())}));
   if (c.mounts.root_upper) {  // first: others may be in it
     std::vector<rootfs::ScratchDirectory> first = {{kUpperName, 0755, 0, 0},
                                                    {kWorkName, 0700, 0, 0}};

@@ -125,12 +125,11 @@ struct ModeRow {
   std::string_view name;
   Result<std::string> (*run)(Stream& stream, int root_fd);
 };
-constexpr ModeRow kModes[] = {
-    {"layer", UnpackLayer},
-    {"verify", VerifyLayer},
-    {"inflate", Inflate},
-    {"index", Index},
-    {"tree", UnpackTree}};
+constexpr ModeRow kModes[] = {{"layer", UnpackLayer},
+                              {"verify", VerifyLayer},
+                              {"inflate", Inflate},
+                              {"index", Index},
+                              {"tree", UnpackTree}};
 
 // The report and, with "inflate", the output are all that may be open beside the input.
 Status CloseOthers() {

@@ -1,13 +1,12 @@
-// hutch-volume make IMAGE UID GID | grow IMAGE: runs e2fsprogs on one image, where nothing of the
-// host but its programs can be seen, without a capability. Started by hutchd; not for people.
-// Descriptor 3 is the image, locked: the lock lasts as long as the tool.
+// hutch-volume make IMAGE UID GID | check IMAGE | grow IMAGE: runs e2fsprogs on one image, where
+// nothing of the host but its programs can be seen, without a capability. Started by hutchd; not
+// for people. Descriptor 3 is the image, locked: the lock lasts as long as the tool.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -27,7 +26,6 @@ constexpr char kImagePlace[] = "/image";
 // What programs and their libraries need; links of a merged /usr stay links.
 constexpr const char* kPrograms[] = {"usr", "bin", "sbin", "lib", "lib32", "lib64"};
 constexpr unsigned kLocked = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-constexpr int kFixed = 1;  // e2fsck's exit code: something was put right
 
 Error Fail(const std::string& step) { return SysError(errno, "confine: " + step); }
 
@@ -89,7 +87,7 @@ Status DropPrivileges() {
   if (sys::Capget(&header, data) < 0 || data[0].permitted != 0 || data[1].permitted != 0)
     return Fail("capabilities stay");
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return Fail("no new privileges");
-  const struct rlimit memory {kVolumeToolMemoryBytes, kVolumeToolMemoryBytes}, none {0, 0};
+  const struct rlimit memory { kVolumeToolMemoryBytes, kVolumeToolMemoryBytes }, none{0, 0};
   if (::setrlimit(RLIMIT_AS, &memory) != 0 || ::setrlimit(RLIMIT_CORE, &none) != 0)
     return Fail("resource limits");
   return OkStatus();
@@ -99,32 +97,28 @@ Status DropPrivileges() {
   std::vector<char*> args;
   for (std::string& word : words) args.push_back(word.data());
   args.push_back(nullptr);
-  char path[] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
-  char* env[] = {path, nullptr};
-  ::execvpe(args[0], args.data(), env);
+  char* env[] = {nullptr};
+  for (const char* directory : {"/usr/sbin/", "/sbin/"})
+    ::execve((directory + words[0]).c_str(), args.data(), env);
   std::fprintf(stderr, "%s cannot be run: %s\n", args[0], ErrnoName(errno).c_str());
   ::_exit(127);
-}
-
-int RunFirst(const std::vector<std::string>& words) {
-  const pid_t pid = ::fork();
-  if (pid == 0) Execute(words);
-  int status = 0;
-  while (pid > 0 && ::waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
-  return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
 // A new sparse file is all zeros, so nothing needs to be written to say so; what a later owner of
 // the disk would reserve for root is the tenants'.
 std::vector<std::string> MakeWords(const std::string& owner) {
-  return {"mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-i", "8192", "-m", "0",
-          "-E", "assume_storage_prezeroed=1,lazy_journal_init=1,root_owner=" + owner, kImagePlace};
+  return {"mke2fs",   "-q",   "-F",
+          "-t",       "ext4", "-b",
+          "4096",     "-I",   "256",
+          "-i",       "8192", "-m",
+          "0",        "-E",   "assume_storage_prezeroed=1,lazy_journal_init=1,root_owner=" + owner,
+          kImagePlace};
 }
 
 int Main(int argc, char** argv) {
   const std::string mode = argc > 2 ? argv[1] : "";
   const bool make = mode == "make" && argc == 5 && ParseUint(argv[3]) && ParseUint(argv[4]);
-  if (!make && !(mode == "grow" && argc == 3)) {
+  if (!make && !((mode == "check" || mode == "grow") && argc == 3)) {
     std::fputs("hutch-volume makes file systems for hutchd; it is not started by hand.\n", stderr);
     return 2;
   }
@@ -136,8 +130,7 @@ int Main(int argc, char** argv) {
   }
   ::umask(0);
   if (make) Execute(MakeWords(std::string(argv[3]) + ":" + argv[4]));
-  const int checked = RunFirst({"e2fsck", "-f", "-p", kImagePlace});
-  if (checked > kFixed) return checked;
+  if (mode == "check") Execute({"e2fsck", "-f", "-p", kImagePlace});
   Execute({"resize2fs", kImagePlace});
 }
 

@@ -12,6 +12,8 @@
 #include "daemon/routes.h"
 #include "daemon/sandbox_snapshots.h"
 #include "daemon/sandboxes.h"
+#include "daemon/volume_archives.h"
+#include "daemon/volume_keeping.h"
 #include "daemon/watching.h"
 #include "daemon/worker.h"
 #include "daemon/workspaces.h"
@@ -124,6 +126,11 @@ class DaemonTest : public testing::Test {
                              .worker = worker_,
                              .workspaces = workspaces_,
                              .egress_program = "/nonexistent"}};
+  rootfs::Volumes volumes_{rootfs::VolumesOptions{.directory = directory_ / "volumes",
+                                                  .mounts = directory_ / "mounts",
+                                                  .later = [](const auto& job) { job(); }}};
+  VolumeKeeping volume_keeping_{loop_, worker_, worker_, config_, volumes_, sandboxes_};
+  VolumeArchives volume_archives_{loop_, volumes_};
   Info info_{config_, tree_, runtime_, sandboxes_, {}};
   FilesProgram files_;
   Audit audit_;
@@ -141,7 +148,9 @@ class DaemonTest : public testing::Test {
            .image_archives = image_archives_,
            .workspaces = workspaces_,
            .watching = watching_,
-           .snapshots = snapshots_};
+           .snapshots = snapshots_,
+           .volumes = volume_keeping_,
+           .volume_archives = volume_archives_};
 };
 
 }  // namespace hutch::daemon

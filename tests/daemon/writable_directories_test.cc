@@ -140,5 +140,15 @@ TEST(CollectDirectories, VolumesAreBounded) {
   EXPECT_FALSE(CollectDirectories(image, {}).has_value());
 }
 
+TEST(AddVolumeTargets, WhatTheImageHasThereGivesWay) {
+  std::vector<WritableDirectory> directories = {
+      {.path = "/data", .users = true}, {.path = "/data/below"}, {.path = "/database"}};
+  AddVolumeTargets({{.name = "v", .target = "/data"}, {.name = "w", .target = "/a"}}, &directories);
+  std::vector<std::pair<std::string, int>> found;
+  for (const WritableDirectory& one : directories) found.emplace_back(one.path, one.volume);
+  EXPECT_EQ(found,
+            (std::vector<std::pair<std::string, int>>{{"/a", 1}, {"/data", 0}, {"/database", -1}}));
+}
+
 }  // namespace
 }  // namespace hutch::daemon

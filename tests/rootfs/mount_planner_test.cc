@@ -188,6 +188,22 @@ TEST(MountPlanner, InAWritableRootAPartOfItIsNothingOfItsOwn) {
     EXPECT_NE(op.kind, MountOpKind::kRootView);
     EXPECT_NE(op.kind, MountOpKind::kRootReadonly);
   }
+TEST(PlanMounts, AVolumeIsAttachedByItsNumberAndGetsItsPlace) {
+  oci::Spec spec = With({"/workspace", "tmpfs", "", {"mode=755"}});
+  spec.mounts.push_back({"/workspace/a/b", "volume", "1", {"uid=5", "gid=6"}});
+  const AttachSlots slots{.dev = 0, .first_volume = 4, .volumes = 2};
+  const auto plan = PlanMounts(spec, slots);
+  ASSERT_TRUE(plan.has_value()) << plan.error().ToString();
+  const MountOp& op = plan->ops.back();
+  EXPECT_EQ(op.kind, MountOpKind::kAttach);
+  EXPECT_EQ(op.fd_index, 5);
+  EXPECT_STREQ(plan->strings.c_str() + op.target, "workspace/a/b");
+  const ScratchDirectory& place = plan->scratch_directories.back();
+  EXPECT_TRUE(place.name.ends_with("/a/b"));
+  EXPECT_EQ(place.uid, 5u);
+  for (const char* source : {"2", "x", ""})
+    EXPECT_FALSE(PlanMounts(With({"/v", "volume", source, {}}), slots).has_value()) << source;
+  EXPECT_FALSE(PlanMounts(With({"/v", "volume", "0", {"exec"}}), slots).has_value());
 }
 
 }  // namespace

@@ -142,6 +142,15 @@ TEST_F(VolumesTest, SizesAndNamesAreBounded) {
     EXPECT_EQ(volumes_->Create({.name = name, .size_bytes = 16 * kMiB}).error().field, "name");
 }
 
+TEST_F(VolumesTest, TheirNumberIsBounded) {
+  for (size_t i = 0; i < kMaxVolumesStored; ++i)
+    ASSERT_TRUE(MakeDirectories(work_ / ("volumes/v" + std::to_string(i)), 0700).has_value());
+  Reopen();
+  EXPECT_EQ(volumes_->Create({.name = "more", .size_bytes = 16 * kMiB}).error().code, Code::kLimit);
+  ASSERT_TRUE(volumes_->Remove("v7").has_value());
+  Create("more");
+}
+
 TEST_F(VolumesTest, AnImageHasOneDeviceWhoeverAsks) {
   Reopen();
   Create("v");
