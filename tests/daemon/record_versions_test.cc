@@ -10,7 +10,7 @@ namespace {
 std::string Kept(const std::string& name) {
   const auto text = ReadFile(std::string(HUTCH_SOURCE_DIR) + "/tests/daemon/data/" + name, 1 << 20);
   EXPECT_TRUE(text.has_value()) << name;
-  return text.value_or(std::string());
+  return text.has_value() ? *text : std::string();
 }
 
 TEST(RecordVersions, TheFirstOneIsRead) {

@@ -188,6 +188,8 @@ TEST(MountPlanner, InAWritableRootAPartOfItIsNothingOfItsOwn) {
     EXPECT_NE(op.kind, MountOpKind::kRootView);
     EXPECT_NE(op.kind, MountOpKind::kRootReadonly);
   }
+}
+
 TEST(PlanMounts, AVolumeIsAttachedByItsNumberAndGetsItsPlace) {
   oci::Spec spec = With({"/workspace", "tmpfs", "", {"mode=755"}});
   spec.mounts.push_back({"/workspace/a/b", "volume", "1", {"uid=5", "gid=6"}});
