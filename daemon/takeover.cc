@@ -227,6 +227,8 @@ Result<Place> TakePlace(const std::string& run_dir, const std::string& socket, A
     ASSIGN_OR_RETURN(place.lock, LockRunDirectory(run_dir));
     return place;
   }
+  KeptSockets of_no_use;  // whoever started this one may have passed something
+  RETURN_IF_ERROR(of_no_use.TakePassed());
   ASSIGN_OR_RETURN(Takeover takeover, Takeover::Begin(run_dir));
   if (!takeover.sockets().Has(socket))
     return Error{.code = Code::kInvalidArgument,

@@ -36,6 +36,10 @@ def check(condition, what):
         raise Broken(what)
 
 
+def links():
+    return {link["ifname"] for link in json.loads(subprocess.run(["ip", "-j", "link"], capture_output=True, check=True).stdout)}
+
+
 def fault_points():
     return subprocess.run([HUTCHD, "--list-fault-points"], capture_output=True, text=True, check=True).stdout.splitlines()
 
@@ -379,6 +383,7 @@ class Harness:
         self.layouts = {}
         self.routes = set()
         self.following = False
+        self.links = links()  # a kernel may make some of its own
 
     # --- the daemon
     def launch(self, fault=None, *options):
@@ -396,7 +401,9 @@ class Harness:
         self.daemon.process = self.launch(fault)
 
         def settled():
-            return self.daemon.process.poll() is not None or self.daemon.answers()
+            with contextlib.suppress(AssertionError):  # it has ended
+                return self.daemon.answers()
+            return True
         wait_until(settled, "hutchd answers or ends")
         if self.daemon.process.poll() is None:
             return True
@@ -530,8 +537,7 @@ class Harness:
         left += [str(path) for path in layers if path.name.startswith(".")] + ([str(layers)] if len(layers) != 1 else [])
         blobs = list((state / "images/blobs/sha256").iterdir())
         left += [str(blobs)] if len(blobs) != 2 else []
-        links = json.loads(subprocess.run(["ip", "-j", "link"], capture_output=True, check=True).stdout)
-        left += [link["ifname"] for link in links if link["ifname"] != "lo"]
+        left += sorted(links() - self.links)
         loops = subprocess.run(["losetup", "-a"], capture_output=True, text=True, check=False).stdout
         return left + [line for line in loops.splitlines() if str(self.daemon.dir) in line]
 
