@@ -16,7 +16,9 @@ using std::chrono::seconds;
 SandboxFields Parsed(const oci::Json& more = oci::Json::object()) {
   oci::Json json = {{"image", "busybox"}};
   json.update(more);
-  Result<SandboxFields> fields = ParseSandboxFields(json, Config());
+  // As it comes: numbers that are not negative are unsigned.
+  Result<SandboxFields> fields =
+      ParseSandboxFields(*oci::ParseJson(oci::PrintJson(json)), Config());
   EXPECT_TRUE(fields.has_value()) << fields.error().ToString();
   return *fields;
 }

@@ -9,8 +9,11 @@ namespace {
 
 using oci::Json;
 
+// As it comes: numbers that are not negative are unsigned.
+Json Sent(const Json& json) { return *oci::ParseJson(oci::PrintJson(json)); }
+
 std::string FieldOf(const Json& json, const std::string& name = "p") {
-  const Result<PoolSpec> spec = ParsePoolSpec(json, "", name);
+  const Result<PoolSpec> spec = ParsePoolSpec(Sent(json), "", name);
   return spec.has_value() ? "" : spec.error().field;
 }
 
@@ -22,7 +25,7 @@ TEST(PoolSpecTest, WhatIsSaidIsWhatIsShown) {
                      {"max", 5},
                      {"demand", true},
                      {"request", {{"user", "root"}}}};
-  const Result<PoolSpec> spec = ParsePoolSpec(json, "sandbox_pools");
+  const Result<PoolSpec> spec = ParsePoolSpec(Sent(json), "sandbox_pools");
   ASSERT_TRUE(spec.has_value()) << spec.error().ToString();
   EXPECT_EQ(spec->request, Json({{"template", "python"}, {"user", "root"}}));
   EXPECT_EQ(PoolSpecJson(*spec), json);
