@@ -29,6 +29,7 @@ constexpr const char* kAtOnce[] = {
     "limits.http_timeout_seconds",
     "limits.shutdown_seconds",
     "limits.memory_reserve_bytes",
+    "limits.volumes_total_bytes",
     "limits.memory_overcommit",
     "limits.process_timeout_seconds",
     "limits.cpus_overcommit",

@@ -174,7 +174,7 @@ struct MigrationRow {
   void (*migrate)(Json& record);
 };
 constexpr MigrationRow kMigrations[] = {
-    {1, [](Json& record) { record["stops"] = 0; }},  // none could be stopped
+    {1, [](Json& record) { record["stops"] = 0u; }},  // none could be stopped
 };
 constexpr uint64_t kRecordVersion = 2;
 static_assert(kMigrations[std::size(kMigrations) - 1].from == kRecordVersion - 1);

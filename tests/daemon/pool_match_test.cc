@@ -57,6 +57,7 @@ TEST(PoolMatchTest, EverythingElseDoes) {
            {{"proc", "pids"}},
            {{"relax", {{"proc", "full"}}}},
            {{"relax", {{"no_new_privileges", false}}}},
+           {{"volumes", {{{"name", "v"}, {"target", "/data"}}}}},
            {{"network", {{"mode", "open"}}}},
            {{"network", {{"mode", "allowlist"}, {"allow", {"a.example"}}}}},
            {{"network", {{"mode", "allowlist"}, {"allow", {"b.example"}}}}},
@@ -91,7 +92,8 @@ TEST(PoolMatchTest, WhatCommandsHaveSeenDoes) {
 TEST(PoolMatchTest, EveryFieldOfARequestIsThoughtOf) {
   const std::set<std::string> known = {
       "image",  "template", "pull",     "name",  "owner",   "labels", "env",  "workdir",    "user",
-      "limits", "rootfs",   "timeouts", "relax", "network", "ports",  "proc", "session_key"};
+      "limits", "rootfs",   "timeouts", "relax", "network", "ports",  "proc", "session_key",
+      "volumes"};
   const Result<std::string> text =
       ReadFile(HUTCH_SOURCE_DIR "/docs/openapi.json", size_t{8} * 1024 * 1024);
   ASSERT_TRUE(text.has_value());

@@ -77,7 +77,7 @@ TEST_F(SandboxLifeTest, AWaitThatFindsWhatItWantsIsAnsweredAtOnce) {
 
 TEST_F(SandboxLifeTest, WaitsThatCannotBeAreRefused) {
   const std::string id = Create();
-  for (const char* query : {"?wait=stopped", "?wait=creating", "?wait=", "?timeout_seconds=1"})
+  for (const char* query : {"?wait=halted", "?wait=creating", "?wait=", "?timeout_seconds=1"})
     EXPECT_EQ(Call("GET", "/v1/sandboxes/" + id + query)->code(), "invalid_argument") << query;
 }
 
