@@ -54,6 +54,8 @@ const char* HelpFor(Names names) {
       return "A port inside that is reached from the host (hutch port ls lists them)";
     case Names::kListening:
       return "A port inside: 3000, or with where the host listens 8080:3000, 127.0.0.1:8080:3000";
+    case Names::kVolumes:
+      return "A volume's name (hutch volume ls lists them)";
     case Names::kNothing:
       break;
   }
