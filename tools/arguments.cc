@@ -46,8 +46,6 @@ const char* HelpFor(Names names) {
       return "A network's name (hutch network ls lists them)";
     case Names::kPools:
       return "A pool's name (hutch pool ls lists them)";
-    case Names::kVolumes:
-      return "A volume's name (hutch volume ls lists them)";
     case Names::kPresets:
       return "\"packages\", to find it on this machine";
     case Names::kForwarded:
