@@ -20,6 +20,14 @@ Error NotFound(const std::string& id) {
   return Error{.code = Code::kNotFound, .what = "no sandbox \"" + id + "\""};
 }
 
+Result<rootfs::Image> ResolveImage(rootfs::Store& store, const std::string& reference) {
+  Result<rootfs::Image> image = store.Resolve(reference);
+  if (image.has_value()) return image;
+  Error error = std::move(image).error();
+  if (error.field.empty()) error.field = "image";
+  return error;
+}
+
 SandboxNetworks::Who WhoIs(const SandboxEntry& entry) {
   return {entry.facts.id, entry.facts.fields.name, entry.sandbox->init()};
 }
@@ -167,12 +175,8 @@ Status Sandboxes::AddUserLayer(const rootfs::Image& image, SandboxFacts& facts,
 Result<std::string> Sandboxes::Create(SandboxFields fields, const Peer& peer, Created created) {
   const SteadyTime begun = Loop::Now();
   RETURN_IF_ERROR(Admit(fields, peer.uid));
-  Result<rootfs::Image> image = parts_.store.Resolve(fields.image);
-  if (!image.has_value()) {
-    Error error = std::move(image).error();
-    if (error.field.empty()) error.field = "image";
-    return error;
-  }
+  const Result<rootfs::Image> image = ResolveImage(parts_.store, fields.image);
+  if (!image.has_value()) return image.error();
   if (blocked_images_.contains(image->id))
     return Error{.code = Code::kUnavailable,
                  .what = "image " + fields.image + " is being removed",

@@ -62,8 +62,8 @@ Status ShiftAccessList(const TreeCopy& copy, std::string* value) {
 }
 
 bool IsKept(std::string_view name) {
-  return name.starts_with("user.") || name.starts_with("trusted.overlay.") ||
-         name == kCapability || name.starts_with(kAccessList);
+  return name.starts_with("user.") || name.starts_with("trusted.overlay.") || name == kCapability ||
+         name.starts_with(kAccessList);
 }
 
 Status CopyAttribute(int from, int to, const char* name, const TreeCopy& copy) {

@@ -195,7 +195,8 @@ Status RuntimeImpl::Continue(SandboxImpl& sandbox) {
 Status RuntimeImpl::Filled(Sandbox& sandbox) {
   auto& impl = static_cast<SandboxImpl&>(sandbox);
   const std::unique_ptr<Creation> creation = std::move(impl.pending);
-  if (creation == nullptr) return Error{.code = Code::kBadState, .what = "nothing was to be filled"};
+  if (creation == nullptr)
+    return Error{.code = Code::kBadState, .what = "nothing was to be filled"};
   return RunSteps(CreateSteps().subspan(kStepsUpToFill), *creation, &impl.shell().timings);
 }
 

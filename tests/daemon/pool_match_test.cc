@@ -90,10 +90,10 @@ TEST(PoolMatchTest, WhatCommandsHaveSeenDoes) {
 // A field that is new must be in one of the two tests above: whoever asks for something that the
 // pool's sandboxes have not gets none of them.
 TEST(PoolMatchTest, EveryFieldOfARequestIsThoughtOf) {
-  const std::set<std::string> known = {
-      "image",  "template", "pull",     "name",  "owner",   "labels", "env",  "workdir",    "user",
-      "limits", "rootfs",   "timeouts", "relax", "network", "ports",  "proc", "session_key",
-      "volumes"};
+  const std::set<std::string> known = {"image",  "template",    "pull",    "name",    "owner",
+                                       "labels", "env",         "workdir", "user",    "limits",
+                                       "rootfs", "timeouts",    "relax",   "network", "ports",
+                                       "proc",   "session_key", "volumes"};
   const Result<std::string> text =
       ReadFile(HUTCH_SOURCE_DIR "/docs/openapi.json", size_t{8} * 1024 * 1024);
   ASSERT_TRUE(text.has_value());

@@ -103,7 +103,8 @@ TEST_F(SandboxLifeTest, TimeoutsChangeLiveAndAreRemembered) {
   EXPECT_EQ(Call("PATCH", path, R"({"timeouts":{"lifetime_seconds":1}})")->json()["error"]["field"],
             "timeouts.lifetime_seconds")
       << "it is older than that";
-  EXPECT_EQ(Call("PATCH", path, R"({"timeouts":{"on_expiry":"freeze"}})")->code(), "invalid_argument");
+  EXPECT_EQ(Call("PATCH", path, R"({"timeouts":{"on_expiry":"freeze"}})")->code(),
+            "invalid_argument");
   EXPECT_EQ(Call("PATCH", path, R"({})")->code(), "invalid_argument");
   EXPECT_EQ(Call("PATCH", path, R"({"timeouts":{"idle_seconds":1}})")->status(), 200);
   RunUntil([&] { return !runtime_.removed_ids.empty(); });
