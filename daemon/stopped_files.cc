@@ -21,6 +21,11 @@ constexpr char kForgotten[] = ".gone-";
 constexpr size_t kGoneCharacters = 16;
 constexpr char kRunPlace[] = "/run";  // of what ran, and does no more
 
+// Not what belongs to one life: /run, and the live files of /proc.
+bool IsKept(const rootfs::TrackedRoot& root) {
+  return root.target != kRunPlace && !root.target.starts_with("/proc/");
+}
+
 std::string PrintRecord(const StoppedRecord& record) {
   return oci::PrintJson({{"version", kStoppedVersion},
                          {"id", record.id},
@@ -76,7 +81,7 @@ Result<StoppedRecord> StoppedFiles::Fill(const std::string& path, StoppedRecord 
                                          const std::atomic<bool>& cancelled) const {
   RETURN_IF_ERROR(MakeDirectories(path + "/" + kScratchName, 0700));
   for (const rootfs::TrackedRoot& root : scratch.roots) {
-    if (root.target == kRunPlace) continue;
+    if (!IsKept(root)) continue;
     const std::string number = std::to_string(record.trees.size());
     const std::string copy = path + "/" + kScratchName + "/" + number;
     RETURN_IF_ERROR(MakeDirectories(copy, 0700));
