@@ -133,10 +133,10 @@ void SandboxPools::Apply() {
     if (PoolSpecJson(pool->spec) != PoolSpecJson(want.first)) {
       pool->not_before = {};
       pool->failures = 0;
+      pool->plan_due = {};
     }
     pool->spec = std::move(want.first);
     pool->configured = want.second;
-    pool->plan_due = {};
   }
   Schedule(Milliseconds(0));
 }
@@ -164,7 +164,9 @@ void SandboxPools::Stop() {
 }
 
 void SandboxPools::Reload() {
-  if (started_) Apply();
+  if (!started_) return;
+  for (const auto& [name, pool] : pools_) pool->plan_due = {};  // defaults may be others now
+  Apply();
 }
 
 // One after the other: what is on disk is always what was answered last.
@@ -306,7 +308,11 @@ void SandboxPools::Tick() {
 
 void SandboxPools::Tend(const std::shared_ptr<Pool>& pool) {
   Reap(*pool);
-  if (!pool->planning && enabled() && Loop::Now() >= pool->plan_due) BeginPlan(pool);
+  // One after the other: the worker is there for requests.
+  const bool due_for_plan = Loop::Now() >= pool->plan_due;
+  const bool free = std::none_of(pools_.begin(), pools_.end(),
+                                 [](const auto& other) { return other.second->planning; });
+  if (due_for_plan && free && enabled()) BeginPlan(pool);
   if (pool->plan) Retire(*pool);
   for (const auto& [id, member] : std::map(pool->members)) {
     if (member.check == Check::kDue) CheckMember(pool, id);
@@ -322,7 +328,7 @@ void SandboxPools::Tend(const std::shared_ptr<Pool>& pool) {
     return Schedule(kPoolQuickTick);
   }
   pool->waits_for = have < wanted ? WhyNotNow(*pool) : "";
-  if (have >= wanted || pool->planning) return;
+  if (have >= wanted || pool->planning || due_for_plan) return;
   if (pool->waits_for.empty()) Make(pool);
   // What waits for a failure's end, or for room, is looked at again in its time.
   if (pool->waits_for.empty() || pool->waits_for == "turn") Schedule(kPoolQuickTick);
@@ -414,7 +420,7 @@ void SandboxPools::Planned(Pool& pool, Result<CreatePlan> plan) {
 // Why a sandbox that is missing is not made at this moment; "": it is.
 std::string SandboxPools::WhyNotNow(const Pool& pool) const {
   const SteadyTime now = Loop::Now();
-  if (!pool.plan) return pool.planning ? "plan" : "failure";
+  if (!pool.plan) return pool.error ? "failure" : "plan";
   if (now < pool.not_before) return "failure";
   if (now < yield_until_) return "room";
   if (sandboxes_.admission_.Strained()) return "pressure";

@@ -38,7 +38,7 @@ class SandboxPoolsTest : public DaemonTest {
 
 TEST_F(SandboxPoolsTest, TheFileOfPoolsIsBounded) {
   Start();
-  const std::string value(200 * 1024, 'x');
+  const std::string value(1024 * 1024, 'x');
   const std::string body =
       R"({"image":"busybox","ready":0,"request":{"env":{"A":")" + value + "\"}}}";
   int kept = 0;
