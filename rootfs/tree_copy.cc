@@ -161,7 +161,8 @@ class Copier {
     } else {
       return Error{.code = Code::kCorrupt, .what = "a device stands in the tree"};
     }
-    RETURN_IF_ERROR(SetOwner(target_.get(), name, info, copy_));
+    // A whiteout is overlayfs's, not the tenant's: the host's root's, whatever the range.
+    if (!S_ISCHR(info.st_mode)) RETURN_IF_ERROR(SetOwner(target_.get(), name, info, copy_));
     if (!S_ISLNK(info.st_mode) && ::fchmodat(target_.get(), name, info.st_mode & kModeBits, 0) != 0)
       return SysError(errno, "chmod");
     return SetTimes(target_.get(), name, info);

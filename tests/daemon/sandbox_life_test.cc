@@ -1,6 +1,7 @@
 // Waiting for states, renewals, and time-outs that change; pausing needs a kernel: tests/e2e.
 #include <gmock/gmock.h>
 
+#include "daemon/limits.h"
 #include "tests/daemon/daemon_fixture.h"
 
 namespace hutch::daemon {
@@ -79,6 +80,13 @@ TEST_F(SandboxLifeTest, WaitsThatCannotBeAreRefused) {
   const std::string id = Create();
   for (const char* query : {"?wait=halted", "?wait=creating", "?wait=", "?timeout_seconds=1"})
     EXPECT_EQ(Call("GET", "/v1/sandboxes/" + id + query)->code(), "invalid_argument") << query;
+}
+
+TEST_F(SandboxLifeTest, AStopWaitsSoLongAndNoLonger) {
+  static_assert(kMaxStopSeconds == 3600);
+  const std::string path = "/v1/sandboxes/" + Create() + "/stop";
+  EXPECT_EQ(Call("POST", path, R"({"timeout_seconds": 3601})")->code(), "invalid_argument");
+  EXPECT_EQ(Call("POST", path, R"({"timeout_seconds": -1})")->code(), "invalid_argument");
 }
 
 TEST_F(SandboxLifeTest, AClientThatHangsUpWaitsNoMore) {
