@@ -85,9 +85,8 @@ class Copier {
 
   Status Descend(const std::string& name) {
     if (frames_.size() >= kMaxCopyDepth)
-      return Error{
-          .code = Code::kLimit,
-          .what = "directories are nested deeper than " + std::to_string(kMaxCopyDepth)};
+      return Error{.code = Code::kLimit,
+                   .what = "directories are nested deeper than " + std::to_string(kMaxCopyDepth)};
     ASSIGN_OR_RETURN(UniqueFd source,
                      OpenAt(source_.get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NOATIME));
     if (::mkdirat(target_.get(), name.c_str(), 0700) != 0) return SysError(errno, "mkdir");
@@ -162,7 +161,8 @@ class Copier {
     } else {
       return Error{.code = Code::kCorrupt, .what = "a device stands in the tree"};
     }
-    RETURN_IF_ERROR(SetOwner(target_.get(), name, info, copy_));
+    // A whiteout is overlayfs's, not the tenant's: the host's root's, whatever the range.
+    if (!S_ISCHR(info.st_mode)) RETURN_IF_ERROR(SetOwner(target_.get(), name, info, copy_));
     if (!S_ISLNK(info.st_mode) && ::fchmodat(target_.get(), name, info.st_mode & kModeBits, 0) != 0)
       return SysError(errno, "chmod");
     return SetTimes(target_.get(), name, info);
@@ -185,9 +185,8 @@ class Copier {
     if (::fstat(from.get(), &opened) != 0 || opened.st_ino != info.st_ino ||
         !S_ISREG(opened.st_mode))
       return Error{.code = Code::kCorrupt, .what = "a file changed while it was copied"};
-    ASSIGN_OR_RETURN(
-        const UniqueFd to,
-        OpenAt(target_.get(), name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600));
+    ASSIGN_OR_RETURN(const UniqueFd to,
+                     OpenAt(target_.get(), name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600));
     if (::ftruncate(to.get(), info.st_size) != 0) return SysError(errno, "ftruncate");
     RETURN_IF_ERROR(CopyData(from.get(), to.get(), info.st_size));
     RETURN_IF_ERROR(SetOwner(to.get(), "", info, copy_));
@@ -252,7 +251,8 @@ class Copier {
       if (::unlinkat(links_fd_.get(), std::to_string(inode).c_str(), 0) != 0)
         return SysError(errno, "unlink");
     links_.clear();
-    if (::unlinkat(parent_.get(), kLinksName, AT_REMOVEDIR) != 0) return SysError(errno, "rmdir of links");
+    if (::unlinkat(parent_.get(), kLinksName, AT_REMOVEDIR) != 0)
+      return SysError(errno, "rmdir of links");
     return OkStatus();
   }
 
