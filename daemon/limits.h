@@ -41,12 +41,12 @@ inline constexpr size_t kMaxHistory = 32;              // moves of one sandbox t
 inline constexpr size_t kMaxKeptErrorBytes = 2048;     // of why it failed
 inline constexpr Milliseconds kTakeUpGrace{5'000};  // no idle time is over sooner after a restart
 inline constexpr Milliseconds kFreezeDeadline{10'000};  // then it is thawed, and not paused
-inline constexpr Milliseconds kStopLook{20};           // between two looks whether all have ended
-inline constexpr Milliseconds kStopPatience{10'000};   // for what was killed to be gone
-inline constexpr uint64_t kStopSeconds = 10;           // for processes to end by themselves
-inline constexpr uint64_t kMaxStopSeconds = 3600;      // the most that may be asked for
-inline constexpr size_t kStoppedSandboxes = 1000;            // stopped sandboxes
-inline constexpr size_t kStopThreads = 2;              // that copy their files
+inline constexpr Milliseconds kStopLook{20};            // between two looks whether all have ended
+inline constexpr Milliseconds kStopPatience{10'000};    // for what was killed to be gone
+inline constexpr uint64_t kStopSeconds = 10;            // for processes to end by themselves
+inline constexpr uint64_t kMaxStopSeconds = 3600;       // the most that may be asked for
+inline constexpr size_t kStoppedSandboxes = 1000;       // stopped sandboxes
+inline constexpr size_t kStopThreads = 2;               // that copy their files
 inline constexpr Milliseconds kPauseRetry{30'000};      // after an expiry that could not pause
 inline constexpr Milliseconds kRemoveRetryFirst{1};     // doubles up to kRemoveRetryMax
 inline constexpr Milliseconds kRemoveRetryMax{50};

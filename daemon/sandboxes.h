@@ -61,7 +61,7 @@ class Sandboxes {
   Result<SandboxEntry*> FindLiving(const std::string& id_or_name);  // running or paused
   oci::Json ToJson(const SandboxEntry& entry) const;
   std::vector<const SandboxEntry*> ListAll() const;  // those that wait in pools as well
-  std::vector<const SandboxEntry*> List() const;  // living and lately ended, without pooled ones
+  std::vector<const SandboxEntry*> List() const;     // living and lately ended, without pooled ones
 
   // How long it lives: sandbox_life.cc. An activity that counts begins the idle time anew.
   void Touch(SandboxEntry& entry, Activity what);
