@@ -130,6 +130,7 @@ TEST_F(SealTest, TheUpperTellsWhatWasDeletedAndTheOthersDoNot) {
   const dev_t none = makedev(0, 0);
   ASSERT_EQ(::mknod((scratch_ / "upper/gone").c_str(), S_IFCHR, none), 0);  // the host's root's
   ASSERT_EQ(::mknod((scratch_ / "m0/forged").c_str(), S_IFCHR, none), 0);
+  Own("m0/forged", 1);
   const auto image = Seal();
   ASSERT_TRUE(image.has_value()) << Text(image.error());
   const struct stat gone = Stat(Top(*this, *image) + "/gone");
