@@ -89,7 +89,9 @@ class Copier {
                    .what = "directories are nested deeper than " + std::to_string(kMaxCopyDepth)};
     ASSIGN_OR_RETURN(UniqueFd source,
                      OpenAt(source_.get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NOATIME));
-    if (::mkdirat(target_.get(), name.c_str(), 0700) != 0) return SysError(errno, "mkdir");
+    // Some are there before: those that other parts of the root are mounted on.
+    if (::mkdirat(target_.get(), name.c_str(), 0700) != 0 && errno != EEXIST)
+      return SysError(errno, "mkdir");
     ASSIGN_OR_RETURN(UniqueFd target,
                      OpenAt(target_.get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
     source_ = std::move(source);
