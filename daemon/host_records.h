@@ -11,7 +11,7 @@ namespace hutch::daemon {
 
 struct HostRecord {
   std::string id = {};
-  std::string saved = {};          // SaveFacts'
+  std::string saved = {};     // SaveFacts'
   bool of_this_boot = false;  // the host was not started again since
 };
 
