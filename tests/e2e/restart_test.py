@@ -113,12 +113,13 @@ class Restart(OwnDaemonCase):
         self.assertEqual(self.client.call("GET", "/v1/sandboxes")["sandboxes"], [])
         self.assertEqual(self.client.output(self.client.create()["id"], "echo ok"), "ok\n")
 
-    def test_sandboxes_that_died_meanwhile_are_removed(self):
+    def test_sandboxes_that_died_meanwhile_are_told_of(self):
         before = self.client.create()
         self.daemon.kill()
         os.kill(before["pid"], 9)
         self.restart()
-        self.assertEqual(self.client.call("GET", "/v1/sandboxes")["sandboxes"], [])
+        told = [(one["id"], one["state"], one["cause"]) for one in self.client.call("GET", "/v1/sandboxes")["sandboxes"]]
+        self.assertEqual(told, [(before["id"], "failed", "agent_died")])
 
     def test_a_second_daemon_is_told_why_it_cannot_run(self):
         done = subprocess.run(self.daemon.command(), capture_output=True, text=True, timeout=60, check=False)
