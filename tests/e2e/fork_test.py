@@ -94,7 +94,7 @@ class Forks(ForkCase):
         for place in ("/x", "/etc/x", "/usr/x", "/home/x", "/var/x"):
             self.assertNotEqual(self.client.exec(fork, f"touch {place}", user="root")["exit_code"], 0, place)
         self.out(fork, "touch /workspace/x /tmp/x ~/x /var/tmp/x")
-        mounts = dict(line.split()[1:4:2] for line in self.out(fork, "cat /proc/mounts").splitlines())
+        mounts = dict(line.split()[1:4:2] for line in self.out(fork, "cat /proc/self/mounts").splitlines())
         self.assertTrue(mounts["/"].startswith("ro,nosuid,nodev"), mounts["/"])
         self.assertTrue(mounts["/workspace"].startswith("rw,nosuid,nodev"), mounts["/workspace"])
 
@@ -341,7 +341,7 @@ class Killed(OwnDaemonCase):
         self.daemon.kill()
         thread.join()
         self.restart()
-        self.assertEqual(frozen(self.daemon, box), [])
+        wait_until(lambda: not frozen(self.daemon, box), "the next hutchd has thawed it")
         first = self.client.output(box, "cat tick")
         wait_until(lambda: self.client.output(box, "cat tick") != first, "it goes on")
         self.assertEqual(self.client.call("GET", f"/v1/sandboxes/{box}/processes/{process}")["state"], "running")

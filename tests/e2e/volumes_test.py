@@ -19,7 +19,8 @@ def loops(daemon):
     found = []
     for backing in pathlib.Path("/sys/block").glob("loop*/loop/backing_file"):
         try:
-            if str(daemon.dir) in backing.read_text():
+            # Seen from where a killed hutchd had its mounts the path may be another: the directory is its own.
+            if daemon.dir.name in backing.read_text():
                 found.append(backing.parts[3])
         except OSError:
             continue  # it has gone
