@@ -108,7 +108,9 @@ TEST_F(TreeCopyTest, OverlayMarksAndAttributesComeBack) {
   EXPECT_EQ(Attribute(back_ + "/opaque", "trusted.overlay.opaque"), "y");
   EXPECT_EQ(StatOf(back_ + "/opaque").st_uid, kSecond + 5);
   EXPECT_EQ(StatOf(back_ + "/opaque").st_mode & 07777, 0750u);
-  if (has_user) EXPECT_EQ(Attribute(back_ + "/file", "user.note"), "mine");
+  if (has_user) {
+    EXPECT_EQ(Attribute(back_ + "/file", "user.note"), "mine");
+  }
   std::string shifted = capability;
   shifted[22] = 0x05;
   EXPECT_EQ(Attribute(back_ + "/file", "security.capability"), shifted);

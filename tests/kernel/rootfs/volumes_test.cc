@@ -179,7 +179,9 @@ TEST_F(VolumesTest, ADaemonKilledWhileItMakesOneLeavesNothingOrAllOfIt) {
     });
     Reopen();
     ExpectWhole();
-    if (!Names().empty()) ASSERT_TRUE(volumes_->Remove("v").has_value());
+    if (!Names().empty()) {
+      ASSERT_TRUE(volumes_->Remove("v").has_value());
+    }
     Create("v");
     ASSERT_TRUE(NoDevices());
     ASSERT_TRUE(volumes_->Remove("v").has_value());
@@ -243,7 +245,9 @@ TEST_F(VolumesTest, ItGrowsAndKeepsWhatIsInIt) {
     const auto mount = volumes_->Attach("v");
     ASSERT_TRUE(mount.has_value());
     ASSERT_TRUE(WriteFileAtomic((*mount)->directory() + "/file", "kept", Durability::kDisk));
-    if (!CanGrowLive()) EXPECT_EQ(volumes_->Grow("v", 64 * kMiB).error().code, Code::kUnsupported);
+    if (!CanGrowLive()) {
+      EXPECT_EQ(volumes_->Grow("v", 64 * kMiB).error().code, Code::kUnsupported);
+    }
   }
   const auto grown = volumes_->Grow("v", 64 * kMiB);
   ASSERT_TRUE(grown.has_value()) << Text(grown.error());
