@@ -380,6 +380,7 @@ void SandboxStops::Recover() {
     entry->moments.stopped_bytes = record->bytes;
     entry->moments.last_activity =
         entry->facts.history.empty() ? entry->facts.created_at : entry->facts.history.back().at;
+    all_.RememberAnswer(*entry);
     Keep(std::move(entry));
   }
 }

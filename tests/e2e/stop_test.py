@@ -284,6 +284,15 @@ class Crashes(OwnDaemonCase):
         self.client.delete(box)
         self.assertFalse(list(pathlib.Path(self.daemon.dir, "state", "sandboxes").iterdir()))
 
+    def test_the_key_of_a_stopped_one_is_remembered(self):
+        key = {"Idempotency-Key": "once"}
+        made = self.client.call("POST", "/v1/sandboxes", {"image": "busybox", "name": "kept"}, headers=key)["id"]
+        stop(self.client, made)
+        self.daemon.kill()
+        self.restart()
+        again = self.client.call("POST", "/v1/sandboxes", {"image": "busybox", "name": "kept"}, headers=key)["id"]
+        self.assertEqual(again, made)
+
     def test_stopped_ones_outlive_hutchd(self):
         made = self.client.create(name="kept", session_key="s")
         self.client.exec("kept", "echo mine > /workspace/file")
