@@ -214,8 +214,15 @@ class Worker(threading.Thread):
             self.call("DELETE", f"{box.path}/ports/{port}")
             box.ports[port] = [False]
             return
+        known = box.ports.get(port)
         box.ports[port] = [True, False]
-        box.host_ports[port] = self.call("POST", f"{box.path}/ports", {"port": port})["host_port"]
+        try:
+            made = self.call("POST", f"{box.path}/ports", {"port": port})
+        except ApiError as error:
+            if error.code != "exists" or known != [True, False]:  # a fork may have it from its source
+                raise
+            made = next(one for one in self.call("GET", f"{box.path}/ports")["ports"] if one["port"] == port)
+        box.host_ports[port] = made["host_port"]
         box.ports[port] = [True]
 
     def label(self, box):
