@@ -277,19 +277,23 @@ Result<ImageSource> ReadImageSource(const SourceFiles& files, const std::string&
       .field = "path"};
 }
 
-std::string SyntheticManifest(const ImageSource& source) {
-  oci::Json layers = oci::Json::array();
-  for (const LayerSource& layer : source.layers)
-    layers.push_back({{"mediaType", "application/vnd.oci.image.layer.v1.tar"},
-                      {"digest", layer.digest},
-                      {"size", layer.size}});
+std::string ManifestOf(const ImageSource& source, oci::Json layers) {
   return oci::PrintJson({{"schemaVersion", 2},
                          {"mediaType", "application/vnd.oci.image.manifest.v1+json"},
                          {"config",
                           {{"mediaType", "application/vnd.oci.image.config.v1+json"},
                            {"digest", source.config_digest},
                            {"size", source.config.size()}}},
-                         {"layers", layers}});
+                         {"layers", std::move(layers)}});
+}
+
+std::string SyntheticManifest(const ImageSource& source) {
+  oci::Json layers = oci::Json::array();
+  for (const LayerSource& layer : source.layers)
+    layers.push_back({{"mediaType", "application/vnd.oci.image.layer.v1.tar"},
+                      {"digest", layer.digest},
+                      {"size", layer.size}});
+  return ManifestOf(source, std::move(layers));
 }
 
 Result<std::string> NormalReference(const std::string& text) {

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "oci/image_spec.h"
+#include "oci/json.h"
 #include "rootfs/source_files.h"
 
 namespace hutch::rootfs {
@@ -53,6 +54,8 @@ Result<ImageSource> ReadManifest(const oci::Descriptor& descriptor, std::string 
 // The manifest of an image that came without one, so that it has an id: the same image gives the
 // same bytes. Every layer's digest and size must be known by then.
 std::string SyntheticManifest(const ImageSource& source);
+// A manifest of its configuration and of these layers' descriptors.
+std::string ManifestOf(const ImageSource& source, oci::Json layers);
 
 // "name:tag" with a default tag, or "name[:tag]@sha256:<hex>". kInvalidArgument for anything but
 // letters, digits and ._-/: in their places.

@@ -104,13 +104,7 @@ Result<std::string> SealedManifest(const std::string& parent, const ImageSource&
   for (const oci::Descriptor& one : parsed.layers)
     layers.push_back({{"mediaType", one.media_type}, {"digest", one.digest}, {"size", one.size}});
   layers.push_back({{"mediaType", kLayerType}, {"digest", layer.digest}, {"size", layer.size}});
-  return oci::PrintJson({{"schemaVersion", 2},
-                         {"mediaType", "application/vnd.oci.image.manifest.v1+json"},
-                         {"config",
-                          {{"mediaType", "application/vnd.oci.image.config.v1+json"},
-                           {"digest", source.config_digest},
-                           {"size", source.config.size()}}},
-                         {"layers", std::move(layers)}});
+  return ManifestOf(source, std::move(layers));
 }
 
 // Both sides at once. What the writer says comes first, unless it only says that nobody reads.

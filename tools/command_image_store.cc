@@ -1,18 +1,12 @@
 // image tag, history, prune, save, load.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 
-#include "base/file.h"
 #include "base/text.h"
+#include "tools/archive_stream.h"
 #include "tools/commands.h"
 #include "tools/interrupts.h"
-#include "tools/meter.h"
-#include "tools/whole_file.h"
 
 namespace hutch::tools {
 namespace {
@@ -30,14 +24,6 @@ std::string TargetOf(const std::string& reference, const char* more) {
 std::string ShortDigest(const std::string& digest) {
   const size_t colon = digest.find(':');
   return digest.substr(colon == std::string::npos ? 0 : colon + 1, kShownIdChars);
-}
-
-Result<std::vector<Json>> ListOf(const Json& reply, const char* name) {
-  oci::ObjectReader reader(reply, "");
-  const Json* list = reader.Member(name);
-  if (list == nullptr || !list->is_array())
-    return Error{.what = std::string("the daemon's reply has no ") + name};
-  return std::vector<Json>(list->begin(), list->end());
 }
 
 std::string NameOf(const Json& image) {
@@ -63,13 +49,13 @@ std::string ShownStep(std::string step) {
 Result<int> PrintPruned(const Context& context, const Json& reply) {
   std::string text;
   const bool dry_run = context.options.dry_run;
-  ASSIGN_OR_RETURN(const std::vector<Json> images, ListOf(reply, "images"));
+  ASSIGN_OR_RETURN(const std::vector<Json> images, ListIn(reply, "images"));
   for (const Json& image : images)
     text += std::string(dry_run ? "would remove " : "removed ") + NameOf(image) + "\n";
-  ASSIGN_OR_RETURN(const std::vector<Json> kept, ListOf(reply, "kept"));
+  ASSIGN_OR_RETURN(const std::vector<Json> kept, ListIn(reply, "kept"));
   for (const Json& image : kept) text += "kept " + NameOf(image) + ": a sandbox uses it\n";
-  ASSIGN_OR_RETURN(const std::vector<Json> layers, ListOf(reply, "layers"));
-  ASSIGN_OR_RETURN(const std::vector<Json> downloads, ListOf(reply, "downloads"));
+  ASSIGN_OR_RETURN(const std::vector<Json> layers, ListIn(reply, "layers"));
+  ASSIGN_OR_RETURN(const std::vector<Json> downloads, ListIn(reply, "downloads"));
   uint64_t freed = 0;
   std::vector<std::string> failed;
   RETURN_IF_ERROR(oci::ObjectReader(reply, "")
@@ -100,7 +86,7 @@ Result<int> RunImageHistory(Context& context) {
     RETURN_IF_ERROR(PrintJsonText(reply));
     return 0;
   }
-  ASSIGN_OR_RETURN(std::vector<Json> steps, ListOf(reply, "history"));
+  ASSIGN_OR_RETURN(std::vector<Json> steps, ListIn(reply, "history"));
   std::reverse(steps.begin(), steps.end());  // the latest first, as docker shows them
   Table table({{"CREATED"}, {"LAYER"}, {"SIZE", Align::kRight}, {"STEP"}, {"COMMENT"}});
   for (const Json& step : steps) {
@@ -140,51 +126,24 @@ Request ArchiveRequest(const Options& options) {
 }  // namespace
 
 Result<int> RunImageSave(Context& context) {
-  const std::string& path = context.options.output;
-  if (!path.empty() && path != "-")
-    return DownloadWhole(context, ArchiveRequest(context.options),
-                         {.path = path, .mode = 0, .stage = "save", .subject = context.options.id});
-  if (::isatty(STDOUT_FILENO) == 1)
-    return Error{.code = Code::kInvalidArgument,
-                 .what = "an archive is nothing for a terminal",
-                 .hint = "give -o FILE, or send it into a pipe or a file"};
-  Meter meter("save", context.options.id, 0, context.options);
-  const Status written =
-      context.client.Download(ArchiveRequest(context.options), [&](std::string_view bytes) {
-        meter.Add(bytes.size());
-        return WriteAll(STDOUT_FILENO, bytes);
-      });
-  if (written) return 0;
-  if (written.error().sys == EPIPE) return 128 + SIGPIPE;
-  return written.error();
+  return DownloadArchive(context, ArchiveRequest(context.options),
+                         {.path = context.options.output,
+                          .option = "-o FILE",
+                          .stage = "save",
+                          .subject = context.options.id});
 }
 
 Result<int> RunImageLoad(Context& context) {
   const std::string& path = context.options.input;
-  const bool from_stdin = path.empty() || path == "-";
-  UniqueFd file;
-  if (!from_stdin) {
-    ASSIGN_OR_RETURN(file, Open(path, O_RDONLY));
-  } else if (::isatty(STDIN_FILENO) == 1) {
-    return Error{.code = Code::kInvalidArgument,
-                 .what = "an archive is nothing that one types",
-                 .hint = "give -i FILE, or send it from a pipe or a file"};
-  }
-  const int fd = from_stdin ? STDIN_FILENO : file.get();
-  struct stat st = {};
-  if (::fstat(fd, &st) != 0) return SysError(errno, "stat " + path);
-  const bool known = S_ISREG(st.st_mode) && !from_stdin;
-  const auto size =
-      known ? std::optional<uint64_t>(static_cast<uint64_t>(st.st_size)) : std::nullopt;
   std::string target = "/v1/images/load";
   if (!context.options.reference.empty())
     target += "?reference=" + EncodeSegment(context.options.reference);
-  Json image;
-  {
-    Meter meter("load", from_stdin ? "stdin" : path, size.value_or(0), context.options);
-    ASSIGN_OR_RETURN(image, context.client.Upload({.method = "POST", .target = target},
-                                                  FromFd(fd, &meter), size));
-  }
+  ASSIGN_OR_RETURN(const Json image,
+                   UploadArchive(context, {.method = "POST", .target = target},
+                                 {.path = path,
+                                  .option = "-i FILE",
+                                  .stage = "load",
+                                  .subject = path.empty() || path == "-" ? "stdin" : path}));
   if (context.options.json) {
     RETURN_IF_ERROR(PrintJsonText(image));
     return 0;

@@ -15,14 +15,6 @@ std::string TargetOf(const std::string& id, const char* what) {
   return "/v1/sandboxes/" + EncodeSegment(id) + what;
 }
 
-Result<std::vector<Json>> ListOf(const Json& reply, const char* name) {
-  oci::ObjectReader reader(reply, "");
-  const Json* list = reader.Member(name);
-  if (list == nullptr || !list->is_array())
-    return Error{.what = std::string("the daemon's reply has no ") + name};
-  return std::vector<Json>(list->begin(), list->end());
-}
-
 // What the copy lacks is said even where only ids are printed.
 Status NoteSkipped(const Json& reply) {
   oci::ObjectReader reader(reply, "");
@@ -33,7 +25,7 @@ Status NoteSkipped(const Json& reply) {
       oci::ObjectReader(*skipped, "skipped").Uint("count", &count).Done(Unknown::kIgnore));
   if (count == 0) return OkStatus();
   Note(std::to_string(count) + " entries are left out, which no image can hold:");
-  ASSIGN_OR_RETURN(const std::vector<Json> examples, ListOf(*skipped, "examples"));
+  ASSIGN_OR_RETURN(const std::vector<Json> examples, ListIn(*skipped, "examples"));
   for (const Json& one : examples) {
     std::string path, reason;
     RETURN_IF_ERROR(oci::ObjectReader(one, "skipped")
@@ -83,7 +75,7 @@ Result<int> RunFork(Context& context) {
     return 0;
   }
   RETURN_IF_ERROR(NoteSkipped(reply));
-  ASSIGN_OR_RETURN(const std::vector<Json> sandboxes, ListOf(reply, "sandboxes"));
+  ASSIGN_OR_RETURN(const std::vector<Json> sandboxes, ListIn(reply, "sandboxes"));
   std::string text;
   for (const Json& sandbox : sandboxes) {
     std::string id, name;
@@ -106,7 +98,7 @@ Result<int> RunDiff(Context& context) {
     RETURN_IF_ERROR(PrintJsonText(reply));
     return 0;
   }
-  ASSIGN_OR_RETURN(const std::vector<Json> changes, ListOf(reply, "changes"));
+  ASSIGN_OR_RETURN(const std::vector<Json> changes, ListIn(reply, "changes"));
   Table table({{"CHANGE"}, {"TYPE"}, {"SIZE", Align::kRight}, {"PATH"}});
   for (const Json& change : changes) {
     std::string action, type, name;

@@ -1,17 +1,8 @@
 // volume create, ls, inspect, rm, grow, copy, export, import, prune.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <csignal>
-#include <optional>
-
-#include "base/file.h"
 #include "base/text.h"
+#include "tools/archive_stream.h"
 #include "tools/commands.h"
-#include "tools/meter.h"
 #include "tools/show_progress.h"
-#include "tools/whole_file.h"
 
 namespace hutch::tools {
 namespace {
@@ -98,10 +89,7 @@ Result<int> RunVolumeList(Context& context) {
     RETURN_IF_ERROR(PrintJsonText(reply));
     return 0;
   }
-  oci::ObjectReader reader(reply, "");
-  const Json* list = reader.Member("volumes");
-  if (list == nullptr || !list->is_array())
-    return Error{.what = "the daemon's reply has no volumes"};
+  ASSIGN_OR_RETURN(const std::vector<Json> list, ListIn(reply, "volumes"));
   Table table({{"NAME"},
                {"SIZE", Align::kRight},
                {"USED", Align::kRight},
@@ -109,7 +97,7 @@ Result<int> RunVolumeList(Context& context) {
                {"AGE", Align::kRight},
                {"USED BY"}});
   std::string names;
-  for (const Json& volume : *list) {
+  for (const Json& volume : list) {
     ASSIGN_OR_RETURN(const VolumeLine line, ReadVolume(volume));
     names += Printable(line.name) + "\n";
     const bool ready = line.state == "ready";
@@ -157,51 +145,21 @@ Result<int> RunVolumeCopy(Context& context) {
 }
 
 Result<int> RunVolumeExport(Context& context) {
-  const std::string& path = context.options.path;
-  const std::string& name = context.options.id;
-  if (!path.empty() && path != "-")
-    return DownloadWhole(context, ExportRequest(context.options),
-                         {.path = path, .mode = 0, .stage = "export", .subject = name});
-  if (::isatty(STDOUT_FILENO) == 1)
-    return Error{.code = Code::kInvalidArgument,
-                 .what = "an archive is nothing for a terminal",
-                 .hint = "give a FILE, or send it into a pipe or a file"};
-  Meter meter("export", name, 0, context.options);
-  const Status written =
-      context.client.Download(ExportRequest(context.options), [&](std::string_view bytes) {
-        meter.Add(bytes.size());
-        return WriteAll(STDOUT_FILENO, bytes);
-      });
-  if (written) return 0;
-  if (written.error().sys == EPIPE) return 128 + SIGPIPE;
-  return written.error();
+  return DownloadArchive(context, ExportRequest(context.options),
+                         {.path = context.options.path,
+                          .option = "a FILE",
+                          .stage = "export",
+                          .subject = context.options.id});
 }
 
 Result<int> RunVolumeImport(Context& context) {
-  const std::string& path = context.options.path;
-  const bool from_stdin = path.empty() || path == "-";
-  UniqueFd file;
-  if (!from_stdin) {
-    ASSIGN_OR_RETURN(file, Open(path, O_RDONLY));
-  } else if (::isatty(STDIN_FILENO) == 1) {
-    return Error{.code = Code::kInvalidArgument,
-                 .what = "an archive is nothing that one types",
-                 .hint = "give a FILE, or send it from a pipe or a file"};
-  }
-  const int fd = from_stdin ? STDIN_FILENO : file.get();
-  struct stat st = {};
-  if (::fstat(fd, &st) != 0) return SysError(errno, "stat " + path);
-  const auto size = S_ISREG(st.st_mode) && !from_stdin
-                        ? std::optional<uint64_t>(static_cast<uint64_t>(st.st_size))
-                        : std::nullopt;
-  Json volume;
-  {
-    Meter meter("import", context.options.id, size.value_or(0), context.options);
-    ASSIGN_OR_RETURN(
-        volume,
-        context.client.Upload({.method = "PUT", .target = PathOf(context.options.id, "/archive")},
-                              FromFd(fd, &meter), size));
-  }
+  ASSIGN_OR_RETURN(
+      const Json volume,
+      UploadArchive(context, {.method = "PUT", .target = PathOf(context.options.id, "/archive")},
+                    {.path = context.options.path,
+                     .option = "a FILE",
+                     .stage = "import",
+                     .subject = context.options.id}));
   if (context.options.json) RETURN_IF_ERROR(PrintJsonText(volume));
   return 0;
 }

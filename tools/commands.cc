@@ -318,6 +318,14 @@ Status Print(std::string_view text) {
   return written;
 }
 
+Result<std::vector<oci::Json>> ListIn(const oci::Json& reply, const char* name) {
+  oci::ObjectReader reader(reply, "");
+  const oci::Json* list = reader.Member(name);
+  if (list == nullptr || !list->is_array())
+    return Error{.what = std::string("the daemon's reply has no ") + name};
+  return std::vector<oci::Json>(list->begin(), list->end());
+}
+
 Status PrintJsonText(const oci::Json& value) {
   return Print(value.dump(2, ' ', false, oci::Json::error_handler_t::replace) + "\n");
 }

@@ -120,6 +120,8 @@ Result<int> RunDoctor(Context& context);      // doctor/doctor.cc
 Status Print(std::string_view text);
 // Indented JSON and a line feed.
 Status PrintJsonText(const oci::Json& value);
+// The reply's list of that name; an error where it has none.
+Result<std::vector<oci::Json>> ListIn(const oci::Json& reply, const char* name);
 // A line of hutch's own on standard error.
 void Note(const std::string& text);
 // How long ago a time of RFC 3339 was, in one unit: "3m".
