@@ -129,10 +129,11 @@ Status FrameAnswer(const StatusLine& line, const Headers& fields, const ProxyAsk
   if (coding && (line.http_1_0 || !Same(*coding, "chunked")))
     return Bad("its answer has an unknown Transfer-Encoding");
   if (coding && ask.http_1_0) return Bad("its answer is chunked, which HTTP/1.0 does not know");
+  uint64_t bytes = 0;
   if (length) {
-    const Result<uint64_t> bytes = ParseUint(*length);
-    if (!bytes.has_value()) return Bad("its answer has a malformed Content-Length");
-    head->length = *bytes;
+    const Result<uint64_t> read = ParseUint(*length);
+    if (!read.has_value()) return Bad("its answer has a malformed Content-Length");
+    bytes = *read;
   }
   const bool bodiless =
       head->status < 200 || head->status == 204 || head->status == 304 || ask.head_only;
@@ -141,8 +142,9 @@ Status FrameAnswer(const StatusLine& line, const Headers& fields, const ProxyAsk
                   : coding ? BodyFraming::kChunked
                   : length ? BodyFraming::kLength
                            : BodyFraming::kUntilClose;
+  if (head->framing == BodyFraming::kLength) head->length = bytes;
   if (head->status >= 200 && head->status != 204) {
-    if (length) head->text.append(ContentLengthLine(head->length));
+    if (length) head->text.append(ContentLengthLine(bytes));
     if (coding) head->text.append(kChunkedLine);
   }
   return OkStatus();

@@ -63,7 +63,9 @@ def skip_reason(text):
 
 
 def judge(allowed, paths, out=sys.stdout):
+    """The counts by outcome, and the names of what failed."""
     counts = {"passed": 0, "failed": 0, "skipped": 0}
+    failed = []
     for path in paths:
         stage = Path(path).stem
         for name, outcome, text in read_cases(path):
@@ -76,7 +78,8 @@ def judge(allowed, paths, out=sys.stdout):
             elif outcome == "failed":
                 tail = [line for line in text.splitlines() if not PASSED_LINE.search(line)][-OUTPUT_TAIL_LINES:]
                 print(f"FAILED: {full}", *("    " + line for line in tail), sep="\n", file=out)
-    return counts
+                failed.append(full)
+    return counts, failed
 
 
 def main(arguments):
@@ -85,8 +88,10 @@ def main(arguments):
     if len(arguments) < 2:
         print(__doc__, file=sys.stderr)
         return 2
-    counts = judge(read_allowed(arguments[0]), arguments[1:])
+    counts, failed = judge(read_allowed(arguments[0]), arguments[1:])
     if closing:
+        for name in failed:  # once more where the end of a log is read
+            print(f"failed: {name}")
         print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
     return 0 if counts["failed"] == 0 and counts["passed"] > 0 else 1
 
