@@ -62,10 +62,10 @@ def skip_reason(text):
     return lines[-1] if lines else "no reason given"
 
 
-def judge(allowed, paths, out=sys.stdout):
-    """The counts by outcome, and the names of what failed."""
+def judge(allowed, paths, out=sys.stdout, failed=None):
+    """The counts by outcome; the names of what failed are appended to `failed`."""
     counts = {"passed": 0, "failed": 0, "skipped": 0}
-    failed = []
+    failed = [] if failed is None else failed
     for path in paths:
         stage = Path(path).stem
         for name, outcome, text in read_cases(path):
@@ -79,7 +79,7 @@ def judge(allowed, paths, out=sys.stdout):
                 tail = [line for line in text.splitlines() if not PASSED_LINE.search(line)][-OUTPUT_TAIL_LINES:]
                 print(f"FAILED: {full}", *("    " + line for line in tail), sep="\n", file=out)
                 failed.append(full)
-    return counts, failed
+    return counts
 
 
 def main(arguments):
@@ -88,7 +88,8 @@ def main(arguments):
     if len(arguments) < 2:
         print(__doc__, file=sys.stderr)
         return 2
-    counts, failed = judge(read_allowed(arguments[0]), arguments[1:])
+    failed = []
+    counts = judge(read_allowed(arguments[0]), arguments[1:], failed=failed)
     if closing:
         for name in failed:  # once more where the end of a log is read
             print(f"failed: {name}")

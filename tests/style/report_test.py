@@ -21,7 +21,7 @@ class Report(unittest.TestCase):
             path = Path(name) / "unit.xml"
             path.write_text(f"<testsuite>{body}</testsuite>")
             out = io.StringIO()
-            return report.judge(list(allowed), [path], out)[0], out.getvalue()
+            return report.judge(list(allowed), [path], out), out.getvalue()
 
     def test_passed(self):
         self.assertEqual(self.judge(PASSED)[0], {"passed": 1, "failed": 0, "skipped": 0})
