@@ -2,10 +2,13 @@
 // does not, but that it was there is told.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "daemon/loop.h"
+#include "daemon/worker.h"
 
 namespace hutch::daemon {
 
@@ -17,17 +20,31 @@ struct HostRecord {
 
 class HostRecords {
  public:
-  explicit HostRecords(std::string directory);
+  HostRecords(std::string directory, Loop& loop);
+  ~HostRecords();  // writes through what is not yet
 
-  // Without waiting for the disk: it is on the way there, and in the page cache if only we die.
-  void Write(const std::string& id, const std::string& saved) const;
-  void Forget(const std::string& id) const;
-  // Those that cannot be read are logged and left where they are.
-  std::vector<HostRecord> Load() const;
+  // Without waiting for the disk: it is in the page cache if only we die, and written through
+  // kRecordsBehind later, with what else changed until then.
+  void Write(const std::string& id, const std::string& saved);
+  void Forget(const std::string& id);
+  // Writes one through, for what is done next to be on the disk only after it. On any thread.
+  void Sync(const std::string& id) const;
+  // Those that cannot be read are logged and left where they are; what a power cut has left
+  // without a content goes.
+  std::vector<HostRecord> Load();
 
  private:
+  std::string PathOf(const std::string& id) const;
+  void Remove(const std::string& path) const;
+  void Changed(const std::string& id);
+  void SyncAll(const std::set<std::string>& ids) const;
+
   const std::string directory_;
   std::string boot_id_;
+  Loop& loop_;
+  std::set<std::string> changed_;  // and not written through
+  Timer timer_;
+  Worker worker_;  // last: its jobs end before the rest goes
 };
 
 }  // namespace hutch::daemon

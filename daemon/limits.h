@@ -47,6 +47,7 @@ inline constexpr uint64_t kStopSeconds = 10;            // for processes to end 
 inline constexpr uint64_t kMaxStopSeconds = 3600;       // the most that may be asked for
 inline constexpr size_t kStoppedSandboxes = 1000;       // stopped sandboxes
 inline constexpr size_t kStopThreads = 2;               // that copy their files
+inline constexpr Milliseconds kRecordsBehind{1000};     // until what lives is on the disk
 inline constexpr Milliseconds kPauseRetry{30'000};      // after an expiry that could not pause
 inline constexpr Milliseconds kRemoveRetryFirst{1};     // doubles up to kRemoveRetryMax
 inline constexpr Milliseconds kRemoveRetryMax{50};

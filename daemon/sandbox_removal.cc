@@ -108,6 +108,9 @@ void Sandboxes::TryRemove(SandboxEntry& entry) {
   if (entry.sandbox->init().valid() && !entry.init_ended && !entry.sandbox->init().HasEnded())
     return RetryRemoval(entry,
                         Error{.code = Code::kBadState, .what = "its first process has not ended"});
+  if (stops->IsForgetting(entry.facts.id))
+    return RetryRemoval(entry,
+                        Error{.code = Code::kBadState, .what = "its files of before go still"});
   entry.init_watch.Reset();
   entry.agent_watch.Reset();
   if (entry.commands) entry.commands->SandboxEnded();

@@ -136,6 +136,7 @@ void SandboxStops::Started(SandboxEntry& entry) {
 void SandboxStops::ForgetFiles(const std::string& id) {
   forgetting_.insert(id);
   const Status begun = worker_.Submit([this, id] {
+    host_records_.Sync(id);  // after a power cut one of the two is there
     const Result<std::string> gone = files_.Forget(id);
     loop_.Post([this, id] { forgetting_.erase(id); });
     if (gone.has_value() && !gone->empty())

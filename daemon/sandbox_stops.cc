@@ -36,7 +36,7 @@ SandboxStops::SandboxStops(Sandboxes& all, const SandboxParts& parts)
     : all_(all),
       loop_(parts.loop),
       files_(parts.config.state_dir + "/stopped"),
-      host_records_(parts.config.state_dir + "/sandboxes"),
+      host_records_(parts.config.state_dir + "/sandboxes", parts.loop),
       processes_directory_(parts.config.state_dir + "/processes/"),
       worker_(kStopThreads) {}
 SandboxStops::~SandboxStops() = default;

@@ -80,9 +80,11 @@ class SandboxStops {
   void Recover();
   bool TakesUp(runtime::Recovered& recovered);
   void RecoverHost();
+  // Files from which it was started go still: it cannot go before, or they would be its truth.
+  bool IsForgetting(const std::string& id) const { return forgetting_.contains(id); }
   bool Keeps(const std::string& id) const;  // what it left elsewhere stays
   const std::set<std::string>& left_alone() const { return left_alone_; }
-  const HostRecords& host_records() const { return host_records_; }
+  HostRecords& host_records() { return host_records_; }
 
  private:
   using Work = std::shared_ptr<StopWork>;
@@ -109,7 +111,7 @@ class SandboxStops {
   Sandboxes& all_;
   Loop& loop_;
   const StoppedFiles files_;
-  const HostRecords host_records_;
+  HostRecords host_records_;
   const std::string processes_directory_;
   LivingSandboxes stopped_;
   std::set<std::string> left_alone_;

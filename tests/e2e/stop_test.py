@@ -284,6 +284,28 @@ class Crashes(OwnDaemonCase):
         self.client.delete(box)
         self.assertFalse(list(pathlib.Path(self.daemon.dir, "state", "sandboxes").iterdir()))
 
+    def test_one_that_was_deleted_after_a_start_stays_deleted(self):
+        for _ in range(10):
+            box = self.client.create()["id"]
+            self.client.exec(box, "dd if=/dev/urandom of=/workspace/noise bs=65536 count=16")
+            stop(self.client, box, timeout_seconds=0)
+            start(self.client, box)
+            self.client.delete(box)
+            self.daemon.kill()
+            self.restart()
+            self.assertEqual(self.client.call("GET", "/v1/sandboxes")["sandboxes"], [])
+
+    def test_a_record_without_content_goes(self):
+        """As a power cut may leave one."""
+        self.daemon.kill()
+        records = pathlib.Path(self.daemon.dir, "state", "sandboxes")
+        records.mkdir(exist_ok=True)
+        for name in ("sb-empty.json", "sb-half.json.tmp"):
+            (records / name).write_text("")
+        self.restart()
+        self.assertEqual(list(records.iterdir()), [])
+        self.assertEqual(self.client.call("GET", "/v1/sandboxes")["sandboxes"], [])
+
     def test_the_key_of_a_stopped_one_is_remembered(self):
         key = {"Idempotency-Key": "once"}
         made = self.client.call("POST", "/v1/sandboxes", {"image": "busybox", "name": "kept"}, headers=key)["id"]
