@@ -8,6 +8,7 @@
 
 #include "base/fd_socket.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/sys_raw.h"
 #include "base/text.h"
 #include "runtime/agent_messages.h"
@@ -65,8 +66,7 @@ std::optional<AgentEvent> SandboxImpl::Interpret(std::string_view bytes) {
     case AgentMessage::kFailed:
       return AgentEvent{.kind = AgentEvent::Kind::kFailed, .error = std::move(reply->error)};
     case AgentMessage::kStarted:
-      if (const auto it = processes_.find(reply->process); it != processes_.end())
-        it->second.kept = std::move(reply->kept);
+      Started(*reply);
       return AgentEvent{
           .kind = AgentEvent::Kind::kStarted, .process = reply->process, .pid = reply->pid};
     case AgentMessage::kStartFailed:
@@ -82,6 +82,18 @@ std::optional<AgentEvent> SandboxImpl::Interpret(std::string_view bytes) {
   return AgentEvent{
       .kind = AgentEvent::Kind::kClosed,
       .error = Error{.code = Code::kInternal, .what = "the agent broke its protocol"}};
+}
+
+// A kill finds only who is in the group: one that came before the clone has found nobody.
+void SandboxImpl::Started(AgentReply& reply) {
+  const auto it = processes_.find(reply.process);
+  if (it == processes_.end()) return;
+  it->second.kept = std::move(reply.kept);
+  if (!it->second.killed) return;
+  const Status killed = it->second.group.Kill();
+  if (!killed.has_value())
+    Log(LogLevel::kError, "cannot kill a process that was not to start",
+        {{"sandbox", id()}, {"error", killed.error().ToString()}});
 }
 
 // A process that could not execute left a report; reading it never blocks, since its writer is
@@ -165,7 +177,7 @@ Result<uint32_t> SandboxImpl::StartProcess(const ProcessRequest& request) {
     return std::move(sent).error();
   }
   ++next_process_;
-  ProcessRecord record{std::move(group), std::move(report.read), {}, {}};
+  ProcessRecord record{std::move(group), std::move(report.read), {}, {}, false};
   record.spec.args = {request.spec.args[0]};
   record.spec.cwd = request.spec.cwd;
   processes_.emplace(number, std::move(record));
@@ -178,10 +190,11 @@ const cgroups::ProcessGroup* SandboxImpl::ProcessCgroup(uint32_t process) const 
 }
 
 Status SandboxImpl::KillProcess(uint32_t process) {
-  const auto* group = ProcessCgroup(process);
-  if (group == nullptr)
+  const auto it = processes_.find(process);
+  if (it == processes_.end())
     return Error{.code = Code::kNotFound, .what = "process " + ProcessName(process)};
-  return group->Kill();
+  it->second.killed = true;
+  return it->second.group.Kill();
 }
 
 Status SandboxImpl::SignalTree(uint32_t process, int signal) {
@@ -263,7 +276,7 @@ Status SandboxImpl::TakeUpProcesses() {
     if (!number) continue;
     ASSIGN_OR_RETURN(cgroups::ProcessGroup group, shell_->group.OpenProcess(name));
     const auto process = static_cast<uint32_t>(*number);
-    processes_.emplace(process, ProcessRecord{std::move(group), UniqueFd(), {}, {}});
+    processes_.emplace(process, ProcessRecord{std::move(group), UniqueFd(), {}, {}, false});
     next_process_ = std::max(next_process_, process + 1);
   }
   ready_ = true;

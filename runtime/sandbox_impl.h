@@ -15,6 +15,7 @@ struct ProcessRecord {
   UniqueFd report;        // what the process says if it cannot execute
   oci::ProcessSpec spec;  // args, env, cwd for messages; env and additional args dropped
   std::vector<int> kept;  // the agent's descriptor numbers
+  bool killed = false;    // perhaps before the agent had made it: again when it has
 };
 
 class SandboxImpl : public Sandbox {
@@ -65,7 +66,8 @@ class SandboxImpl : public Sandbox {
 
  private:
   std::optional<AgentEvent> Interpret(std::string_view bytes);
-  AgentEvent Exited(const struct AgentReply& reply);
+  void Started(struct AgentReply& reply);
+  AgentEvent Exited(const AgentReply& reply);
   void SendSurely(std::string message);
   void FlushOwed();
   Status SendStart(uint32_t number, const ProcessRequest& request, int group_fd, int report_fd);

@@ -147,6 +147,9 @@ class NetworkCase(unittest.TestCase):
             if row.reason == "":
                 return None
             self.assertNotIn("worked:", shown)
+            if row.opened:  # the server tells of a connection once it is closed: not while the next row is looked at
+                with contextlib.suppress(AssertionError):
+                    wait_until(lambda: any("error" in entry for entry in self.net.since(position)), "it was opened", patience=3)
             self.check_nothing_arrived(position, row)
             if row.reason is NOT_TOLD:
                 return None

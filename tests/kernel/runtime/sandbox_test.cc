@@ -175,6 +175,22 @@ TEST_F(SandboxTest, KillingAProcessTakesItsDaemonisedChildren) {
   Destroy(*sandbox);
 }
 
+TEST_F(SandboxTest, AKillBeforeTheAgentHasMadeTheProcessIsNotLost) {
+  const auto sandbox = Make();
+  ASSERT_NE(sandbox, nullptr);
+  ProcessRequest request;
+  request.spec = DefaultSpec().process;
+  request.spec.args = {"/bin/sleep", "300"};
+  ASSERT_EQ(::kill(sandbox->pid(), SIGSTOP), 0);  // the agent has not read what it is asked for
+  const auto process = sandbox->StartProcess(request);
+  ASSERT_TRUE(process.has_value());
+  ASSERT_TRUE(sandbox->KillProcess(*process).has_value());
+  ASSERT_EQ(::kill(sandbox->pid(), SIGCONT), 0);
+  EXPECT_EQ(WTERMSIG(WaitProcess(*sandbox, *process).wait_status), SIGKILL);
+  EXPECT_EQ(Run(*sandbox, {"true"}).exit_code(), 0);
+  Destroy(*sandbox);
+}
+
 TEST_F(SandboxTest, OutOfMemoryKillsTheTenantAndTheSandboxGoesOn) {
   oci::Spec spec = DefaultSpec();
   spec.linux_.resources.memory_limit_bytes = 24u << 20;
