@@ -108,7 +108,10 @@ Status WriteAll(int fd, std::string_view bytes) {
 
 Status WriteExistingAt(int dir_fd, const std::string& path, std::string_view bytes) {
   ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dir_fd, path, O_WRONLY));
-  if (::write(fd.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
+  ssize_t n = -1;
+  do n = ::write(fd.get(), bytes.data(), bytes.size());
+  while (n < 0 && errno == EINTR);  // a limit of memory in cgroup v1, while pages are reclaimed
+  if (n != static_cast<ssize_t>(bytes.size())) {
     const int sys = errno;
     return SysError(sys, "write \"" + std::string(bytes) + "\" to " + path);
   }

@@ -88,6 +88,7 @@ class BackgroundProcess final : public Running,
   bool stored() const override { return stored_; }
   // Removes record and log.
   Status RemoveFiles();
+  const std::string& directory() const { return directory_; }
 
  private:
   struct Stream {

@@ -4,8 +4,16 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace hutch::daemon {
+namespace {
+
+// Beside the directories of processes: the highest number of one that was removed.
+constexpr std::string_view kLastRemovedName = "removed";
+constexpr size_t kLastRemovedBytes = 16;
+
+}  // namespace
 
 Commands::Commands(Loop& loop, runtime::Sandbox& sandbox, cgroups::Mode mode, Pace* pace)
     : place_{.loop = loop, .sandbox = sandbox, .mode = mode, .counters = {}, .pace = pace} {
@@ -151,11 +159,34 @@ Result<std::shared_ptr<BackgroundProcess>> Commands::FindBackground(uint32_t pro
 void Commands::DropBackground(uint32_t process) {
   const auto it = background_.find(process);
   if (it == background_.end()) return;
+  KeepNumber(process, it->second->directory());
   const Status removed = it->second->RemoveFiles();
   if (!removed.has_value())
     Log(LogLevel::kError, "cannot remove the log of a process",
         {{"sandbox", place_.sandbox.id()}, {"error", removed.error().ToString()}});
   background_.erase(it);
+}
+
+// For the next daemon, which otherwise might give a new process the name of one that was removed.
+void Commands::KeepNumber(uint32_t process, const std::string& directory) {
+  if (process <= last_removed_) return;
+  std::string all = directory.substr(0, directory.rfind('/'));
+  const Status kept = WriteFileAtomic(all.append("/").append(kLastRemovedName),
+                                      std::to_string(process), Durability::kMemory);
+  if (!kept.has_value())
+    return Log(LogLevel::kWarning, "the name of a removed process may be given again",
+               {{"sandbox", place_.sandbox.id()}, {"error", kept.error().ToString()}});
+  last_removed_ = process;
+}
+
+void Commands::TakeUpNumber(const std::string& directory) {
+  const Result<std::string> text =
+      ReadFile(directory + "/" + std::string(kLastRemovedName), kLastRemovedBytes);
+  if (!text.has_value()) return;  // none was removed
+  const Result<uint64_t> number = ParseUint(*text, UINT32_MAX - 1);
+  if (!number.has_value()) return;
+  last_removed_ = static_cast<uint32_t>(*number);
+  place_.sandbox.SkipProcessNumbers(last_removed_);
 }
 
 // Oldest first.
@@ -249,7 +280,9 @@ void Commands::TakeUp(const std::string& directory) {
 void Commands::TakeUpBackground(const std::string& directory) {
   const Result<std::vector<std::string>> names = ListDirectory(directory);
   if (!names.has_value()) return;  // none ever ran
+  TakeUpNumber(directory);
   for (const std::string& name : *names) {
+    if (name.starts_with(kLastRemovedName)) continue;
     Result<std::shared_ptr<BackgroundProcess>> process =
         BackgroundProcess::TakeUp(place_, directory + "/" + name);
     if (!process.has_value()) {

@@ -74,6 +74,8 @@ class Commands {
   void RetireSoon(uint32_t process);
   void Retire(uint32_t process);
   void TakeUpBackground(const std::string& directory);
+  void KeepNumber(uint32_t process, const std::string& directory);
+  void TakeUpNumber(const std::string& directory);
   void Linger(uint32_t process, std::vector<UniqueFd> pipes, std::shared_ptr<Running> running);
   void Gone(uint32_t process, const std::shared_ptr<Running>& running);
   void TrimBackground();
@@ -84,6 +86,7 @@ class Commands {
   std::set<std::shared_ptr<Exec>> waiting_;  // for the tracker to say how the files are
   std::function<void(const BackgroundProcess&)> ended_;
   std::map<uint32_t, std::unique_ptr<Leftover>> leftovers_;
+  uint32_t last_removed_ = 0;  // of background processes
   std::unique_ptr<FileTracker> tracker_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -147,6 +147,18 @@ TEST_F(BackgroundTest, EndedOnesAreRememberedUpToABound) {
   EXPECT_EQ(Get("")["processes"][0]["id"], "p3");
 }
 
+// A daemon that was killed knows of a removed one only what it wrote.
+TEST_F(BackgroundTest, TheNameOfARemovedOneIsNotGivenAgainByTheNextDaemon) {
+  Start(R"({"command":["a"]})");
+  Last().Exit(1, 0);
+  RunUntil([&] { return Get("/p1")["streams_open"] == false; });
+  EXPECT_EQ(Call("DELETE", Path("/p1"))->status(), 204);
+  Create();  // stands for the same one: its agent is asked by a daemon that knows nothing
+  Commands next(loop_, Last(), cgroups::Mode::kHybrid);
+  next.TakeUp(config_.state_dir + "/processes/" + id_);
+  EXPECT_EQ(*Last().StartProcess({}), 2u);
+}
+
 TEST_F(BackgroundTest, ATimeOutKillsAndIsTheCause) {
   Start(R"({"command":["a"],"timeout_seconds":0.05})");
   RunUntil([&] { return !Last().killed.empty(); });

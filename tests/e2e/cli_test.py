@@ -53,6 +53,8 @@ class Terminal:
                 raise AssertionError(f"hutch does not end: {self.seen!r}")
             if select.select([self.main], [], [], 0.05)[0]:
                 self.seen += os.read(self.main, 65536)
+        while select.select([self.main], [], [], 0.2)[0]:  # what it said last
+            self.seen += os.read(self.main, 65536)
         return self.process.returncode
 
     def close(self):
