@@ -122,6 +122,16 @@ Status WriteExisting(const std::string& path, std::string_view bytes) {
   return WriteExistingAt(AT_FDCWD, path, bytes);
 }
 
+Status SyncFd(int fd, const std::string& shown) {
+  if (::fsync(fd) != 0) return SysError(errno, "fsync " + shown);
+  return OkStatus();
+}
+
+Status SyncPath(const std::string& path, int flags) {
+  ASSIGN_OR_RETURN(const UniqueFd fd, Open(path, O_RDONLY | flags));
+  return SyncFd(fd.get(), path);
+}
+
 Status WriteFileAtomic(const std::string& path, std::string_view bytes, Durability durability) {
   const std::string temporary = path + ".tmp";
   ASSIGN_OR_RETURN(UniqueFd fd, Open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600));
@@ -137,10 +147,7 @@ Status WriteFileAtomic(const std::string& path, std::string_view bytes, Durabili
   if (::rename(temporary.c_str(), path.c_str()) != 0) return SysError(errno, "rename to " + path);
   if (durability == Durability::kDisk) {
     const size_t slash = path.rfind('/');
-    ASSIGN_OR_RETURN(
-        UniqueFd dir,
-        Open(slash == std::string::npos ? "." : path.substr(0, slash + 1), O_RDONLY | O_DIRECTORY));
-    if (::fsync(dir.get()) != 0) return SysError(errno, "fsync directory of " + path);
+    return SyncPath(slash == std::string::npos ? "." : path.substr(0, slash + 1), O_DIRECTORY);
   }
   return OkStatus();
 }

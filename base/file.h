@@ -33,6 +33,10 @@ Status WriteExisting(const std::string& path, std::string_view bytes);
 Status WriteExistingAt(int dir_fd, const std::string& path, std::string_view bytes);
 
 enum class Durability { kMemory, kDisk };  // kDisk: fsync of the file and of its directory
+// fsync(2); errors name `shown`, or the path.
+Status SyncFd(int fd, const std::string& shown);
+// `flags` as O_DIRECTORY, for the names in it, or O_NOFOLLOW. kNotFound when it is not there.
+Status SyncPath(const std::string& path, int flags);
 // Writes a file whole: temporary name, (fsync), rename, (fsync of the directory). Mode 0600.
 Status WriteFileAtomic(const std::string& path, std::string_view bytes, Durability durability);
 

@@ -18,12 +18,6 @@ constexpr size_t kBootIdBytes = 64;
 constexpr std::string_view kEnding = ".json";
 constexpr std::string_view kHalfMade = ".tmp";  // WriteFileAtomic's
 
-Status SyncPath(const std::string& path, int flags) {
-  ASSIGN_OR_RETURN(const UniqueFd fd, Open(path, O_RDONLY | flags));
-  if (::fsync(fd.get()) != 0) return SysError(errno, "fsync " + path);
-  return OkStatus();
-}
-
 Result<HostRecord> Parse(const std::string& id, const std::string& text,
                          const std::string& boot_id) {
   ASSIGN_OR_RETURN(const oci::Json json,

@@ -65,11 +65,7 @@ Result<StoppedRecord> StoppedFiles::Load(const std::string& id) const {
       .field = "version"};
 }
 
-Status StoppedFiles::Sync() const {
-  ASSIGN_OR_RETURN(const UniqueFd directory, Open(directory_, O_RDONLY | O_DIRECTORY));
-  if (::fsync(directory.get()) == 0) return OkStatus();
-  return SysError(errno, "fsync " + directory_);
-}
+Status StoppedFiles::Sync() const { return SyncPath(directory_, O_DIRECTORY); }
 
 Result<StoppedRecord> StoppedFiles::Fill(const std::string& path, StoppedRecord record,
                                          const runtime::ScratchToFill& scratch,

@@ -143,8 +143,7 @@ Result<Image> StoreImpl::Place(const ImageSource& source, const std::string& nam
   for (LayerJob& job : *jobs)
     if (job.directory) RETURN_IF_ERROR(job.directory->RenameTo(LayerPath(job.layer.diff_id)));
   FaultPoint("layer renamed");
-  ASSIGN_OR_RETURN(const UniqueFd layers, hutch::Open(layers_dir_, O_RDONLY | O_DIRECTORY));
-  if (::fsync(layers.get()) != 0) return SysError(errno, "fsync " + layers_dir_);
+  RETURN_IF_ERROR(SyncPath(layers_dir_, O_DIRECTORY));
   RETURN_IF_ERROR(
       WriteFileAtomic(BlobPath(source.config_digest), source.config, Durability::kDisk));
   RETURN_IF_ERROR(

@@ -46,12 +46,6 @@ Status CheckSize(uint64_t size_bytes) {
 
 uint64_t WholeMiB(uint64_t bytes) { return (bytes + kMiB - 1) / kMiB * kMiB; }
 
-Status SyncFile(int fd) { return ::fsync(fd) == 0 ? OkStatus() : Status(SysError(errno, "fsync")); }
-Status SyncDirectory(const std::string& path) {
-  ASSIGN_OR_RETURN(const UniqueFd fd, Open(path, O_RDONLY | O_DIRECTORY));
-  return SyncFile(fd.get());
-}
-
 std::string RecordText(const VolumeFacts& facts) {
   return oci::PrintJson({{"version", 1},
                          {"uid", facts.uid},
@@ -248,14 +242,14 @@ Result<VolumeFacts> Volumes::Publish(const std::string& path, VolumeFacts facts)
   ASSIGN_OR_RETURN(const UniqueFd image, hutch::Open(path + kImage, O_RDONLY));
   ASSIGN_OR_RETURN(facts.size_bytes, FilesystemBytes(image.get()));
   options_.at("sync the image");
-  RETURN_IF_ERROR(SyncFile(image.get()));
+  RETURN_IF_ERROR(SyncFd(image.get(), path + kImage));
   options_.at("write the record");
   RETURN_IF_ERROR(WriteFileAtomic(path + kRecord, RecordText(facts), Durability::kDisk));
   options_.at("give it its name");
   if (sys::Raw(SYS_renameat2, AT_FDCWD, path.c_str(), AT_FDCWD, PathOf(facts.name).c_str(),
                RENAME_NOREPLACE) < 0)
     return SysError(errno, "rename " + path);
-  RETURN_IF_ERROR(SyncDirectory(options_.directory));
+  RETURN_IF_ERROR(SyncPath(options_.directory, O_DIRECTORY));
   options_.at("list it");
   const std::lock_guard lock(mutex_);
   entries_[facts.name] = Entry{.facts = facts};
@@ -302,7 +296,7 @@ Status Volumes::Remove(const std::string& name) {
       return SysError(errno, "rename " + PathOf(name));
     entries_.erase(it);
   }
-  RETURN_IF_ERROR(SyncDirectory(options_.directory));
+  RETURN_IF_ERROR(SyncPath(options_.directory, O_DIRECTORY));
   options_.at("remove it");
   return RemoveTree(path);
 }
@@ -351,7 +345,7 @@ Status Volumes::GrowOffline(const std::string& image, uint64_t size_bytes) {
     return SysError(errno, "size of " + image);
   RETURN_IF_ERROR(RunVolumeTool(VolumeTool::kCheck, image, fd.get(), {}));
   RETURN_IF_ERROR(RunVolumeTool(VolumeTool::kGrow, image, fd.get(), {}));
-  return SyncFile(fd.get());
+  return SyncFd(fd.get(), image);
 }
 
 Result<VolumeFacts> Volumes::Grow(const std::string& name, uint64_t size_bytes) {
@@ -411,7 +405,7 @@ Status Volumes::CopyImage(const std::string& from, const std::string& to,
     }
     at = end;
   }
-  return SyncFile(out.get());
+  return SyncFd(out.get(), to);
 }
 
 Result<VolumeFacts> Volumes::Copy(const std::string& from, const std::string& to,

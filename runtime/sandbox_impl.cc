@@ -177,7 +177,7 @@ Result<uint32_t> SandboxImpl::StartProcess(const ProcessRequest& request) {
     return std::move(sent).error();
   }
   ++next_process_;
-  ProcessRecord record{std::move(group), std::move(report.read), {}, {}, false};
+  ProcessRecord record{std::move(group), std::move(report.read), {}, {}};
   record.spec.args = {request.spec.args[0]};
   record.spec.cwd = request.spec.cwd;
   processes_.emplace(number, std::move(record));
@@ -276,7 +276,7 @@ Status SandboxImpl::TakeUpProcesses() {
     if (!number) continue;
     ASSIGN_OR_RETURN(cgroups::ProcessGroup group, shell_->group.OpenProcess(name));
     const auto process = static_cast<uint32_t>(*number);
-    processes_.emplace(process, ProcessRecord{std::move(group), UniqueFd(), {}, {}, false});
+    processes_.emplace(process, ProcessRecord{std::move(group), UniqueFd(), {}, {}});
     next_process_ = std::max(next_process_, process + 1);
   }
   ready_ = true;

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 
 OURS = ("lo", "uplink")
+OF_A_LINK = "of a link: "  # begins elements that go with one
 
 
 def links():
@@ -29,7 +30,8 @@ def rules():
     for entry in whole:
         kind, body = next(iter(entry.items()))
         if kind in ("set", "map"):
-            elements += [f"{body['name']}: {plain(element)}" for element in body.get("elem", [])]
+            place = (OF_A_LINK if "iface_index" in body["type"] else "") + body["name"]
+            elements += [f"{place}: {plain(element)}" for element in body.get("elem", [])]
         elif kind == "rule":
             written.append(f"{body['chain']}: {plain(body['expr'])}")
         elif kind in ("counter", "quota", "limit", "ct expectation"):

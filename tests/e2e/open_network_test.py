@@ -139,9 +139,11 @@ class Open(OpenCase):
         self.assertNotEqual(host_network.everything()["elements"], before["elements"])
         for box in boxes:
             self.client.delete(box)
-        # Counts of connections of earlier ones may go meanwhile.
         wait_until(lambda: not set(host_network.everything()["elements"]) - set(before["elements"]), "elements are gone")
         after = host_network.everything()
+        # Those of earlier sandboxes' links may have gone meanwhile, and nothing else.
+        gone = set(before["elements"]) - set(after["elements"])
+        self.assertEqual([element for element in gone if not element.startswith(host_network.OF_A_LINK)], [])
         self.assertEqual(after["rules"], before["rules"])
         # What is kept ready is other pairs then, and no more of them; those of earlier sandboxes may go meanwhile.
         wait_until(lambda: len(host_network.everything()["routes"]) <= len(before["routes"]), "routes are gone")

@@ -19,6 +19,8 @@ import tarfile
 import time
 import urllib.parse
 
+import ext4
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from client import ApiError, Client  # noqa: E402  (the path above comes first)
 from images import Layout, Tar  # noqa: E402
@@ -245,7 +247,7 @@ class Volumes(Kind):
             if error.code == "not_found":
                 return None
             raise
-        check_image(image, self.work)  # before anybody mounts it
+        ext4.check(image, self.work / "checked")  # before anybody mounts it
         status, _, archive = self.client.raw("GET", f"/v1/volumes/{name}/archive")
         if volume["state"] != "ready" or status != 200:
             return f"{volume['state']}, {status}: {archive[:500]}"
@@ -262,17 +264,6 @@ def write_file(client, sandbox, directory, text):
     """Written through, as its own directory entry is."""
     command = f"dd of={directory}/{digest(text)} bs=64k conv=fsync && sync {directory}"
     client.output(sandbox, ["sh", "-c", command], stdin_base64=base64.b64encode(content(text)).decode())
-
-
-def check_image(image, work):
-    """Replays the journal as a mount would, on a copy, and finds nothing to mend."""
-    copy = work / "checked"
-    subprocess.run(["cp", "--sparse=always", image, copy], check=True)
-    subprocess.run(["/sbin/e2fsck", "-p", "-E", "journal_only", copy], stdout=subprocess.DEVNULL, check=False)
-    found = subprocess.run(["/sbin/e2fsck", "-fn", copy], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    copy.unlink()
-    if found.returncode != 0:
-        raise AssertionError(f"{image} is broken:\n{found.stdout}")
 
 
 class Sandboxes(Kind):

@@ -175,6 +175,7 @@ TEST_F(SandboxTest, KillingAProcessTakesItsDaemonisedChildren) {
   Destroy(*sandbox);
 }
 
+// Linux 6.18 kills what is born into a group that was killed once; 7.2 does not.
 TEST_F(SandboxTest, AKillBeforeTheAgentHasMadeTheProcessIsNotLost) {
   const auto sandbox = Make();
   ASSERT_NE(sandbox, nullptr);
