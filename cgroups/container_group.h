@@ -21,11 +21,8 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "oci/container_config.h"
 #include "oci/json.h"
-
-namespace hutch::oci {
-struct ContainerResources;  // linux.resources
-}
 
 namespace hutch::cgroups {
 
@@ -61,6 +58,8 @@ Result<GroupPlace> ParseGroupPlace(const oci::Json& json);
 
 enum class DeviceRules { kApply, kLeave };  // kLeave: for updates, which do not name devices
 
+enum class BornIn { kGroup, kElsewhere };  // cloned with clone_fd(), or without
+
 class ContainerGroup {
  public:
   // Looks where the groups will be; changes nothing.
@@ -76,19 +75,19 @@ class ContainerGroup {
   Status Make();
   // O_DIRECTORY for CLONE_INTO_CGROUP; -1 when the process has to come by Attach alone (systemd; no
   // group; a group that was there before: after a cgroup.kill the kernel kills what is cloned into
-  // it). A clone that fails with EBUSY or whose child is dead at once (the caller's own group was
-  // killed once) is tried again without.
+  // it). A clone that fails with EBUSY, or whose child is dead at once (the caller's own group was
+  // killed once), is tried again without.
   int clone_fd() const { return clone_into_ ? v2_dir_.get() : -1; }
   // Whether a cgroup namespace taken by clone3 itself, with clone_fd(), has the right roots. If not
   // the child calls unshare(CLONE_NEWCGROUP) once it is attached.
   bool NamespaceByClone() const { return clone_fd() >= 0 && place_.v1.empty(); }
   // Moves the process into every group it is not in yet; systemd: starts the scope with it, waits
   // for it (60 s) and finds the paths. Call it in any case, before the child goes on.
-  Status Attach(pid_t pid);
+  Status Attach(pid_t pid, BornIn born);
   // A process of `exec`: as Attach, and where the group itself holds no processes any more, since
   // what runs inside has made groups of its own, into that of the container's first process.
   // `sub`: exec --cgroup, below the container's group ("a/b", or "controller:a/b" on v1).
-  Status AttachExec(pid_t pid, pid_t init_pid, const std::vector<std::string>& sub);
+  Status AttachExec(pid_t pid, BornIn born, pid_t init_pid, const std::vector<std::string>& sub);
 
   // Every limit that is set, checked and converted before the first is written. For create and for
   // update. Devices: by BPF on v2, in the devices hierarchy on v1; what create's rules do not allow
@@ -123,23 +122,28 @@ class ContainerGroup {
     UniqueFd dir;
     std::vector<std::string> controllers;
   };
-  // Where a controller's files are on this host.
+  // Where a controller's files of this container are on this host.
   struct Home {
     int dir_fd = -1;
     std::string path;
     int version = 0;  // 1, 2; 0: nowhere
   };
   Home HomeOf(std::string_view controller) const;
-  Status OpenDirectories();
+  void OpenDirectories();
+  Status PlanScope();
   Status MakeV2();
-  Status MakeV1();
-  Status AttachV1(pid_t pid);
+  enum class Inhabitants { kRefused, kAllowed };
+  Status MakeV1(Inhabitants inhabitants);
+  Status AttachV1(pid_t pid) const;
   Status StartScope(pid_t pid);
-  Status AttachSub(pid_t pid, const std::vector<std::string>& sub) const;
+  Status AttachSub(pid_t pid, const std::string& sub) const;
+  bool MayGoWithout(const Error& error) const;
+  void HandDownToV2() const;
   Status ApplyDevices(const oci::ContainerResources& resources) const;
 
   GroupRequest request_;
   GroupPlace place_;
+  std::string slice_;  // systemd's, for a scope that is not started yet
   UniqueFd v2_dir_;
   std::vector<V1Dir> v1_dirs_;
   bool clone_into_ = false;
