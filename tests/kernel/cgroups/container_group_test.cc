@@ -30,7 +30,9 @@ class ContainerGroupTest : public testing::Test {
       ::kill(pid, SIGKILL);
       ::waitpid(pid, nullptr, 0);
     }
-    if (group_) EXPECT_TRUE(group_->Remove());
+    if (group_) {
+      EXPECT_TRUE(group_->Remove());
+    }
     const Hierarchies found = Must(FindHierarchies());
     EXPECT_FALSE(PathExists(found.v2_root + parent_));
     for (const auto& v1 : found.v1) EXPECT_FALSE(PathExists(v1.root + parent_)) << v1.root;
