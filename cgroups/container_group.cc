@@ -132,17 +132,20 @@ Result<ContainerGroup> ContainerGroup::Plan(const GroupRequest& request) {
   ASSIGN_OR_RETURN(const std::string own, ProcCgroup("self"));
   const std::string path =
       request.cgroups_path.empty() ? request.container_id : request.cgroups_path;
+  const auto bad = [&](const char* why) {
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "cgroupsPath \"" + path + "\" " + why,
+                 .field = "linux.cgroupsPath"};
+  };
+  if (path.find('\0') != std::string::npos) return bad("has a NUL byte");
   // v2 beside our own group, which holds processes and so hands nothing down; v1 below it.
   const std::string v2_base = Above(BelowMount(OwnPath(own, ""), found.v2_mounted));
+  if (NormalGroupPath(path, v2_base) == "/") return bad("is the root of the hierarchy");
   group.place_.v2_path = found.v2_root + NormalGroupPath(path, v2_base);
   for (const Hierarchies::V1& v1 : found.v1) {
     const std::string base = BelowMount(OwnPath(own, v1.controllers[0]), v1.mounted);
     group.place_.v1.push_back({v1.root + NormalGroupPath(path, base), v1.controllers});
   }
-  if (NormalGroupPath(path, v2_base) == "/")
-    return Error{.code = Code::kInvalidArgument,
-                 .what = "cgroupsPath \"" + path + "\" is the root of the hierarchy",
-                 .field = "linux.cgroupsPath"};
   return group;
 }
 

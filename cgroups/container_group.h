@@ -75,8 +75,8 @@ class ContainerGroup {
   Status Make();
   // O_DIRECTORY for CLONE_INTO_CGROUP; -1 when the process has to come by Attach alone (systemd; no
   // group; a group that was there before: after a cgroup.kill the kernel kills what is cloned into
-  // it). A clone that fails with EBUSY, or whose child is dead at once (the caller's own group was
-  // killed once), is tried again without.
+  // it). A clone that fails with EBUSY, EACCES or EOPNOTSUPP, or whose child is dead at once (the
+  // caller's own group was killed once), is tried again without, and is then BornIn::kElsewhere.
   int clone_fd() const { return clone_into_ ? v2_dir_.get() : -1; }
   // Whether a cgroup namespace taken by clone3 itself, with clone_fd(), has the right roots. If not
   // the child calls unshare(CLONE_NEWCGROUP) once it is attached.

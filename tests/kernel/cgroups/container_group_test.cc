@@ -334,6 +334,46 @@ TEST_F(ContainerGroupTest, SystemdIsRefusedWhereItDoesNotRun) {
   EXPECT_NE(group.error().what.find("systemd does not run here"), std::string::npos);
 }
 
+// An ordinary user without a delegated group.
+TEST_F(ContainerGroupTest, WithoutPrivilegeThereIsNoGroupAndNoLimit) {
+  const int code = Wait(Clone(-1, [&] {
+    if (::setresgid(kTenantUid, kTenantUid, kTenantUid) != 0) return 1;
+    if (::setresuid(kTenantUid, kTenantUid, kTenantUid) != 0) return 2;
+    auto group = ContainerGroup::Plan(
+        {.container_id = "c", .cgroups_path = parent_ + "/c", .user = GroupUser::kOrdinary});
+    if (!group || !group->Make() || group->exists() || group->clone_fd() != -1) return 3;
+    if (!group->Attach(::getpid(), BornIn::kElsewhere)) return 4;
+    oci::ContainerResources r;
+    r.pids_limit = -1;
+    if (!group->Apply(r, DeviceRules::kApply)) return 5;
+    r.pids_limit = 10;
+    const Status limited = group->Apply(r, DeviceRules::kApply);
+    if (limited || limited.error().code != Code::kUnsupported) return 6;
+    if (group->Kill().error().code != Code::kNotFound) return 7;
+    if (group->Frozen().value() || !group->Remove()) return 8;
+    return 0;
+  }));
+  EXPECT_EQ(code, 0);
+}
+
+TEST_F(ContainerGroupTest, RootIsRefusedWhatItMayNotDo) {
+  const int code = Wait(Clone(-1, [&] {
+    if (::setresuid(kTenantUid, kTenantUid, kTenantUid) != 0) return 2;
+    auto group = ContainerGroup::Plan({.container_id = "c", .cgroups_path = parent_ + "/c"});
+    return group && !group->Make() ? 0 : 3;
+  }));
+  EXPECT_EQ(code, 0);
+}
+
+TEST_F(ContainerGroupTest, AFailedMakeLeavesNothing) {
+  ContainerGroup& group = Make("/a/c");
+  Start(group);
+  ContainerGroup other =
+      Must(ContainerGroup::Plan({.container_id = "d", .cgroups_path = parent_ + "/b/two\nlines"}));
+  EXPECT_FALSE(other.Make()) << "the kernel refuses such a name";
+  EXPECT_FALSE(PathExists(Must(FindHierarchies()).v2_root + parent_ + "/b"));
+}
+
 TEST_F(ContainerGroupTest, ItsRootMayMakeGroupsAndNoLimits) {
   ContainerGroup& group = Make();
   ASSERT_TRUE(group.DelegateTo(kTenantUid));
