@@ -213,8 +213,7 @@ Result<ContainerProcess> ParseContainerProcess(const Json& json, const std::stri
   if (const Json* user = reader.Member("user"))
     RETURN_IF_ERROR(ParseUser(*user, reader.PathOf("user"), &process.user));
   if (const Json* caps = reader.Member("capabilities"))
-    RETURN_IF_ERROR(
-        ParseCapabilities(*caps, reader.PathOf("capabilities"), &process.capabilities));
+    RETURN_IF_ERROR(ParseCapabilities(*caps, reader.PathOf("capabilities"), &process.capabilities));
   if (const Json* size = reader.Member("consoleSize")) {
     ConfigReader part(*size, reader.PathOf("consoleSize"));
     part.Integer("height", &process.console_size.height)

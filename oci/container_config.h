@@ -155,7 +155,8 @@ struct ContainerConfig {
 // The whole document; `process` alone (exec --process); linux.resources alone (update). Unknown
 // members are ignored. kInvalidArgument and kUnsupported with the JSON path in text and `field`.
 Result<ContainerConfig> ParseContainerConfig(const Json& json);
-Result<ContainerProcess> ParseContainerProcess(const Json& json, const std::string& path = "process");
+Result<ContainerProcess> ParseContainerProcess(const Json& json,
+                                               const std::string& path = "process");
 Result<ContainerResources> ParseContainerResources(const Json& json,
                                                    const std::string& path = "linux.resources");
 

@@ -83,7 +83,8 @@ Result<HugepageLimit> ParseHugepage(const Json& json, const std::string& path) {
 
 Status ParseRdma(const Json& json, const std::string& path, ContainerResources* out) {
   if (!json.is_object())
-    return Error{.code = Code::kInvalidArgument, .what = path + " must be an object", .field = path};
+    return Error{
+        .code = Code::kInvalidArgument, .what = path + " must be an object", .field = path};
   for (const auto& [device, value] : json.items()) {
     RdmaLimit limit;
     ConfigReader reader(value, path + "." + device);
@@ -122,9 +123,9 @@ struct Part {
   const char* name;
   Status (*parse)(const Json&, const std::string&, ContainerResources*);
 };
-constexpr Part kParts[] = {{"memory", ParseMemory},   {"cpu", ParseCpu},
-                           {"pids", ParsePids},       {"blockIO", ParseBlockIo},
-                           {"rdma", ParseRdma},       {"network", ParseNetwork}};
+constexpr Part kParts[] = {{"memory", ParseMemory}, {"cpu", ParseCpu},
+                           {"pids", ParsePids},     {"blockIO", ParseBlockIo},
+                           {"rdma", ParseRdma},     {"network", ParseNetwork}};
 
 }  // namespace
 
@@ -132,8 +133,7 @@ Result<ContainerResources> ParseContainerResources(const Json& json, const std::
   ContainerResources resources;
   ConfigReader reader(json, path);
   RETURN_IF_ERROR(ParseArray(reader, "devices", &resources.devices, ParseRule));
-  RETURN_IF_ERROR(
-      ParseArray(reader, "hugepageLimits", &resources.hugepage_limits, ParseHugepage));
+  RETURN_IF_ERROR(ParseArray(reader, "hugepageLimits", &resources.hugepage_limits, ParseHugepage));
   reader.StringMap("unified", &resources.unified);
   RETURN_IF_ERROR(reader.End());
   for (const Part& part : kParts)

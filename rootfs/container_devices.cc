@@ -16,8 +16,8 @@ struct DefaultDevice {
   const char* path;
   unsigned major, minor;
 };
-constexpr DefaultDevice kDefaults[] = {{"/dev/null", 1, 3},   {"/dev/zero", 1, 5},
-                                       {"/dev/full", 1, 7},   {"/dev/random", 1, 8},
+constexpr DefaultDevice kDefaults[] = {{"/dev/null", 1, 3},    {"/dev/zero", 1, 5},
+                                       {"/dev/full", 1, 7},    {"/dev/random", 1, 8},
                                        {"/dev/urandom", 1, 9}, {"/dev/tty", 5, 0}};
 constexpr const char* kLinks[][2] = {{"/proc/self/fd", "/dev/fd"},
                                      {"/proc/self/fd/0", "/dev/stdin"},

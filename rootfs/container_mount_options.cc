@@ -44,7 +44,7 @@ constexpr Propagation kPropagations[] = {
     {"unbindable", MS_UNBINDABLE, false}, {"runbindable", MS_UNBINDABLE, true},
 };
 // Of the superblock, and said in another way or not at all by the new mount calls.
-constexpr const char* kIgnored[] = {"defaults", "async",   "nomand",   "silent",
+constexpr const char* kIgnored[] = {"defaults", "async",   "nomand",     "silent",
                                     "loud",     "remount", "noiversion", "nolazytime"};
 
 bool TakeWord(const std::string& word, ContainerMountOptions* out) {

@@ -20,8 +20,8 @@ namespace {
 constexpr unsigned kHere = AT_EMPTY_PATH;
 
 Error MountError(int rc, const oci::ContainerMount& mount) {
-  return SysError(-rc, "error mounting \"" + mount.source + "\" to rootfs at \"" +
-                           mount.destination + "\"");
+  return SysError(
+      -rc, "error mounting \"" + mount.source + "\" to rootfs at \"" + mount.destination + "\"");
 }
 
 Result<UniqueFd> CloneSource(const oci::ContainerMount& mount, const std::string& bundle,
@@ -70,8 +70,8 @@ Result<UniqueFd> NewFilesystem(const oci::ContainerMount& mount, const std::stri
       if (equals == std::string::npos)
         rc = sys::Fsconfig(fs.get(), FSCONFIG_SET_FLAG, key.c_str(), nullptr, 0);
       else
-        rc = sys::Fsconfig(fs.get(), FSCONFIG_SET_STRING, key.c_str(),
-                           word.c_str() + equals + 1, 0);
+        rc =
+            sys::Fsconfig(fs.get(), FSCONFIG_SET_STRING, key.c_str(), word.c_str() + equals + 1, 0);
     }
   if (rc >= 0) rc = sys::Fsconfig(fs.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0);
   if (rc < 0) return fail(rc, fs.get());
@@ -86,9 +86,9 @@ Result<UniqueFd> OpenDestination(int root_fd, const oci::ContainerMount& mount, 
   if (::fstat(tree_fd, &st) != 0) return SysError(errno, mount.destination);
   // /proc and /sys of an image may not be links to elsewhere (CVE-2019-16884, CVE-2019-19921).
   const bool strict = mount.type == "proc" || mount.type == "sysfs";
-  ASSIGN_OR_RETURN(const RootedPath place,
-                   RootedPath::Make(root_fd, mount.destination,
-                                    strict ? Links::kNone : Links::kInRoot));
+  ASSIGN_OR_RETURN(
+      const RootedPath place,
+      RootedPath::Make(root_fd, mount.destination, strict ? Links::kNone : Links::kInRoot));
   Result<UniqueFd> there = place.Open(O_PATH);
   if (there || there.error().code != Code::kNotFound) return there;
   if (S_ISDIR(st.st_mode)) return place.MakeDirectories(0755, 0, 0);
@@ -111,8 +111,7 @@ Status Attach(int root_fd, const oci::ContainerMount& mount, int tree_fd) {
 
 Status Finish(const oci::ContainerMount& mount, const ContainerMountOptions& options, int tree_fd) {
   if ((options.set_all | options.clear_all) != 0)
-    RETURN_IF_ERROR(
-        SetAttributes(tree_fd, options.set_all, options.clear_all, 0, true, mount));
+    RETURN_IF_ERROR(SetAttributes(tree_fd, options.set_all, options.clear_all, 0, true, mount));
   if (options.propagation != 0)
     RETURN_IF_ERROR(
         SetAttributes(tree_fd, 0, 0, options.propagation, options.propagation_all, mount));

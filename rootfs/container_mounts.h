@@ -1,6 +1,6 @@
 // The mounts of an OCI container, made by its first process in its own mount namespace: from
-// config.json to a sealed root. Every destination is resolved inside the root by openat2, and what is
-// mounted goes there by descriptor.
+// config.json to a sealed root. Every destination is resolved inside the root by openat2, and what
+// is mounted goes there by descriptor.
 #pragma once
 
 #include <string>

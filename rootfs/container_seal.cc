@@ -68,8 +68,8 @@ Result<UniqueFd> EmptyDirectory() {
   int rc = sys::Fsconfig(fs.get(), FSCONFIG_SET_STRING, "nr_inodes", "1", 0);
   if (rc >= 0) rc = sys::Fsconfig(fs.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0);
   if (rc < 0) return SysError(-rc, "tmpfs");
-  UniqueFd tree(sys::Fsmount(fs.get(), MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
-                                           MOUNT_ATTR_NOEXEC));
+  UniqueFd tree(sys::Fsmount(
+      fs.get(), MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC));
   if (tree.get() < 0) return SysError(-tree.get(), "tmpfs");
   return tree;
 }
@@ -124,8 +124,7 @@ Status SealContainerRoot(PreparedContainerMounts& m) {
   if (!m.where.own_mounts) return OkStatus();
   for (const std::string& path : linux_part.readonly_paths)
     RETURN_IF_ERROR(MakeReadonly(root.get(), path));
-  for (const std::string& path : linux_part.masked_paths)
-    RETURN_IF_ERROR(Mask(root.get(), path));
+  for (const std::string& path : linux_part.masked_paths) RETURN_IF_ERROR(Mask(root.get(), path));
   RETURN_IF_ERROR(SetPropagation(linux_part.rootfs_propagation));
   return m.config->root.readonly ? SetReadonly(root.get(), "the root") : OkStatus();
 }

@@ -1,6 +1,7 @@
 // The life of an OCI container, for hutch-oci: made, started, signalled, removed. Each call is one
 // command of one short-lived process; what lasts is in the container's directory. The container's
-// first process is the user's own: there is no agent. Steps: container_create.cc, container_init.cc.
+// first process is the user's own: there is no agent. Steps: container_create.cc,
+// container_init.cc.
 #pragma once
 
 #include <functional>
@@ -45,8 +46,8 @@ struct CreatedContainer {
 // the JSON path in `field` where config.json is at fault.
 Result<CreatedContainer> CreateContainer(const ContainerHost& host, const CreateRequest& request);
 
-// Lets the first process execute its program; the error is that of the execve, or of a startContainer
-// hook. kBadState when it is not kCreated.
+// Lets the first process execute its program; the error is that of the execve, or of a
+// startContainer hook. kBadState when it is not kCreated.
 Status StartContainer(const ContainerHost& host, const std::string& id);
 
 struct ContainerView {
@@ -75,7 +76,7 @@ Result<cgroups::ContainerGroup> OpenContainerGroup(const ContainerHost& host,
 struct ExecRequest {
   std::string process_file;  // --process; empty: the container's own process with what follows
   std::vector<std::string> args;
-  std::vector<std::string> env;  // added
+  std::vector<std::string> env;           // added
   std::vector<std::string> capabilities;  // added to all sets
   std::vector<uint32_t> additional_gids;
   std::optional<std::string> cwd, apparmor, process_label;
@@ -86,8 +87,8 @@ struct ExecRequest {
   unsigned preserve_fds = 0;
   bool ignore_paused = false;
 };
-// The process is executed when this comes back. Its confinement is the container's own, as it was at
-// the creation. It is the caller's child.
+// The process is executed when this comes back. Its confinement is the container's own, as it was
+// at the creation. It is the caller's child.
 Result<CreatedContainer> ExecInContainer(const ContainerHost& host, const std::string& id,
                                          const ExecRequest& request);
 

@@ -26,9 +26,9 @@ Result<oci::ContainerConfig> ParseContainerConfigText(std::string_view text) {
 
 Status PlanFilter(const oci::ContainerConfig& config, Confinement* plan) {
   if (!config.linux_.seccomp) return OkStatus();
-  ASSIGN_OR_RETURN(const seccomp::SharedFilters filters,
-                   seccomp::CompileFilters(*config.linux_.seccomp,
-                                           plan->process->capabilities.bounding));
+  ASSIGN_OR_RETURN(
+      const seccomp::SharedFilters filters,
+      seccomp::CompileFilters(*config.linux_.seccomp, plan->process->capabilities.bounding));
   plan->filter = filters->process;
   plan->filter_flags = filters->process_flags;
   plan->filter_notifies = !config.linux_.seccomp->listener_path.empty();

@@ -87,8 +87,8 @@ Status ConfineFromOutside(const Confinement& plan, pid_t pid) {
   for (const PlannedRlimit& one : plan.rlimits) {
     const long rc = sys::Raw(SYS_prlimit64, pid, one.resource, &one.limit, nullptr);
     if (rc < 0)
-      return SysError(static_cast<int>(-rc), "error setting rlimit " +
-                                                 std::string(RlimitName(one.resource)));
+      return SysError(static_cast<int>(-rc),
+                      "error setting rlimit " + std::string(RlimitName(one.resource)));
   }
   RETURN_IF_ERROR(SetScheduler(*plan.process, pid));
   return SetIoPriority(*plan.process, pid);
@@ -158,8 +158,7 @@ Status BecomeUser(Confinement& plan) {
   plan.now.permitted = (masks.permitted | later) & now.permitted;
   plan.now.effective = masks.effective & plan.now.permitted;
   plan.now.inheritable = masks.inheritable & now.permitted & (now.bounding | now.inheritable);
-  RETURN_IF_ERROR(
-      SetCapabilities(plan.now.permitted, plan.now.effective, plan.now.inheritable));
+  RETURN_IF_ERROR(SetCapabilities(plan.now.permitted, plan.now.effective, plan.now.inheritable));
   return VerifyUser(plan);
 }
 
@@ -180,8 +179,7 @@ Status EnterWorkdir(const Confinement& plan) {
 Status DropCapabilities(const Confinement& plan) {
   const CapabilityMasks& masks = plan.capabilities;
   const uint64_t permitted = masks.permitted & plan.now.permitted;
-  RETURN_IF_ERROR(
-      SetCapabilities(permitted, masks.effective & permitted, plan.now.inheritable));
+  RETURN_IF_ERROR(SetCapabilities(permitted, masks.effective & permitted, plan.now.inheritable));
   const uint64_t ambient = masks.ambient & permitted & plan.now.inheritable;
   for (int cap = 0; ambient >> cap != 0 && cap < 63; ++cap) {
     if ((ambient >> cap & 1) == 0) continue;

@@ -11,12 +11,12 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "runtime/container.h"
+#include "runtime/container_config_reading.h"
 #include "runtime/container_creation.h"
 #include "runtime/container_hooks.h"
 #include "runtime/container_init.h"
 #include "runtime/container_sync.h"
 #include "runtime/container_terminal.h"
-#include "runtime/container_config_reading.h"
 #include "runtime/steps.h"
 
 namespace hutch::runtime {
@@ -65,9 +65,7 @@ Status ReserveId(ContainerCreation& c) {
   ASSIGN_OR_RETURN(c.directory, ContainerDirectory::Make(c.host->root, c.request->id));
   return c.directory->WriteConfig(c.config_text);
 }
-Status ReleaseId(ContainerCreation& c) {
-  return c.directory ? c.directory->Remove() : OkStatus();
-}
+Status ReleaseId(ContainerCreation& c) { return c.directory ? c.directory->Remove() : OkStatus(); }
 
 Status ConnectConsole(ContainerCreation& c) {
   if (!c.child.process->terminal) {
@@ -83,12 +81,12 @@ Status ConnectConsole(ContainerCreation& c) {
 
 Status MakeGroup(ContainerCreation& c) {
   if (c.host->no_group) return OkStatus();
-  ASSIGN_OR_RETURN(c.group, cgroups::ContainerGroup::Plan(
-                                {.container_id = c.request->id,
-                                 .cgroups_path = c.config.linux_.cgroups_path,
-                                 .manager = c.host->manager,
-                                 .user = c.host->user,
-                                 .annotations = c.config.annotations}));
+  ASSIGN_OR_RETURN(c.group,
+                   cgroups::ContainerGroup::Plan({.container_id = c.request->id,
+                                                  .cgroups_path = c.config.linux_.cgroups_path,
+                                                  .manager = c.host->manager,
+                                                  .user = c.host->user,
+                                                  .annotations = c.config.annotations}));
   return c.group->Make();
 }
 Status RemoveGroup(ContainerCreation& c) { return c.group ? c.group->Remove() : OkStatus(); }
@@ -98,16 +96,16 @@ Status PrepareMounts(ContainerCreation& c) {
   const auto has = [&plan](int flag) {
     return plan.Makes(static_cast<uint64_t>(flag)) || plan.JoinedFd(flag) >= 0;
   };
-  ASSIGN_OR_RETURN(c.mounts, rootfs::PrepareContainerMounts(
-                                 c.config, {.rootfs = c.record.rootfs,
-                                            .bundle = c.record.bundle,
-                                            .user_namespace = has(CLONE_NEWUSER),
-                                            .own_mounts = has(CLONE_NEWNS),
-                                            .no_pivot = c.request->no_pivot,
-                                            .cgroup_namespace = has(CLONE_NEWCGROUP),
-                                            .own_network = has(CLONE_NEWNET),
-                                            .own_ipc = has(CLONE_NEWIPC),
-                                            .own_uts = has(CLONE_NEWUTS)}));
+  ASSIGN_OR_RETURN(
+      c.mounts, rootfs::PrepareContainerMounts(c.config, {.rootfs = c.record.rootfs,
+                                                          .bundle = c.record.bundle,
+                                                          .user_namespace = has(CLONE_NEWUSER),
+                                                          .own_mounts = has(CLONE_NEWNS),
+                                                          .no_pivot = c.request->no_pivot,
+                                                          .cgroup_namespace = has(CLONE_NEWCGROUP),
+                                                          .own_network = has(CLONE_NEWNET),
+                                                          .own_ipc = has(CLONE_NEWIPC),
+                                                          .own_uts = has(CLONE_NEWUTS)}));
   c.child.mounts = &c.mounts;
   return OkStatus();
 }
@@ -230,15 +228,15 @@ Status RemovePidFile(ContainerCreation& c) {
 }
 
 constexpr StepRow<ContainerCreation> kContainerSteps[] = {
-    {"read config", ReadConfig, nullptr},  // pure: nothing in the kernel yet
-    {"plan child", PlanChild, nullptr},    // the same; the filter is compiled here
+    {"read config", ReadConfig, nullptr},            // pure: nothing in the kernel yet
+    {"plan child", PlanChild, nullptr},              // the same; the filter is compiled here
     {"reserve container id", ReserveId, ReleaseId},  // exclusive: two creates cannot share an id
     {"connect console", ConnectConsole, nullptr},
-    {"make group", MakeGroup, RemoveGroup},  // before the clone: CLONE_INTO_CGROUP
+    {"make group", MakeGroup, RemoveGroup},      // before the clone: CLONE_INTO_CGROUP
     {"prepare mounts", PrepareMounts, nullptr},  // what only we may open
     {"open gate", OpenGate, nullptr},            // in the directory
     {"clone first process", CloneFirst, KillFirst},
-    {"map ids", MapIds, nullptr},      // needs the child, and our privilege
+    {"map ids", MapIds, nullptr},        // needs the child, and our privilege
     {"fill group", FillGroup, nullptr},  // limits before anything of the user's runs
     {"confine from outside", ConfineFirst, nullptr},
     {"await mounts", AwaitMounts, nullptr},

@@ -157,8 +157,7 @@ Status KillProcess(Execution& e) {
 
 Status OpenGroup(Execution& e) {
   if (!e.view.record.group.is_object()) return OkStatus();
-  ASSIGN_OR_RETURN(const cgroups::GroupPlace place,
-                   cgroups::ParseGroupPlace(e.view.record.group));
+  ASSIGN_OR_RETURN(const cgroups::GroupPlace place, cgroups::ParseGroupPlace(e.view.record.group));
   ASSIGN_OR_RETURN(e.group, cgroups::ContainerGroup::Open(place));
   return OkStatus();
 }

@@ -59,8 +59,8 @@ class SpawnPlan {
     if (err == 0) err = ::posix_spawnattr_setsigmask(&attributes_, &none);
     if (err == 0) err = ::posix_spawnattr_setsigdefault(&attributes_, &all);
     if (err == 0)
-      err = ::posix_spawnattr_setflags(&attributes_,
-                                       POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+      err =
+          ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     return err;
   }
   int Run(const oci::Hook& hook, pid_t* pid) {
@@ -99,7 +99,7 @@ Status RunHook(const oci::Hook& hook, std::string_view state) {
   int wait_status = 0;
   const int timeout_ms = hook.timeout_seconds ? static_cast<int>(*hook.timeout_seconds) * 1000 : -1;
   ASSIGN_OR_RETURN(const bool in_time, AwaitHook(pid, timeout_ms, &wait_status));
-  Error error{.code = Code::kKernel};
+  Error error{.code = Code::kKernel, .what = ""};
   if (!in_time)
     error.what = name + "hook ran past specified timeout of " +
                  std::to_string(*hook.timeout_seconds) + " s and was killed";
@@ -123,8 +123,8 @@ Status RunHooks(const char* point, const std::vector<oci::Hook>& hooks, const oc
     Status done = RunHook(hooks[i], text);
     if (done) continue;
     Error error = std::move(done).error();
-    error.what = "error running " + std::string(point) + " hook #" + std::to_string(i) + ": " +
-                 error.what;
+    error.what =
+        "error running " + std::string(point) + " hook #" + std::to_string(i) + ": " + error.what;
     return error;
   }
   return OkStatus();

@@ -254,7 +254,7 @@ constexpr ChildRow kFirstProcessRows[] = {
     {"loopback", BringUpNetwork},
     {"names", SetNames},
     {"container mounts", MakeMounts},
-    {"await outer hooks", AwaitOuterHooks},  // createRuntime: in the host's namespaces
+    {"await outer hooks", AwaitOuterHooks},     // createRuntime: in the host's namespaces
     {"createContainer hooks", RunCreateHooks},  // paths are the host's until the next row
     {"enter root", EnterRoot},
     {"make workdir", MakeWorkdir},  // before the root is read-only

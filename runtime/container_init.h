@@ -1,6 +1,6 @@
 // A container's process between the clone and its program: a table of steps. It is this program's
-// own copy, single-threaded, so the steps may allocate; each ends the process when it fails, and says
-// why to whoever waits: the command that makes it, then the one that starts it.
+// own copy, single-threaded, so the steps may allocate; each ends the process when it fails, and
+// says why to whoever waits: the command that makes it, then the one that starts it.
 #pragma once
 
 #include <string>
@@ -24,14 +24,14 @@ struct ChildContext {
   Confinement confinement;
   NamespacePlan namespaces;
   rootfs::PreparedContainerMounts* mounts = nullptr;
-  oci::Json state;  // for hooks; the pid comes with the parent's note
-  UniqueFd sync;    // to who makes the process
-  UniqueFd gate;    // listening; the first process only
-  UniqueFd starter;  // accepted there
-  int console_fd = -1;  // a connected console socket; -1: the terminal goes over `sync`
+  oci::Json state;        // for hooks; the pid comes with the parent's note
+  UniqueFd sync;          // to who makes the process
+  UniqueFd gate;          // listening; the first process only
+  UniqueFd starter;       // accepted there
+  int console_fd = -1;    // a connected console socket; -1: the terminal goes over `sync`
   int target_pidfd = -1;  // exec: whose namespaces are joined
   int target_namespaces = 0;
-  int joined_by_helper = 0;  // of those, the ones it is in from its birth
+  int joined_by_helper = 0;       // of those, the ones it is in from its birth
   bool cgroup_namespace = false;  // to be taken once the group has been joined
   bool new_keyring = true;
   unsigned preserve_fds = 0;

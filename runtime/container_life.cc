@@ -125,8 +125,7 @@ Result<ContainerView> ViewContainer(const ContainerHost& host, const std::string
 }
 
 Status SignalContainer(const ContainerHost& host, const std::string& id, int signal, SignalTo to) {
-  ASSIGN_OR_RETURN(const Opened opened,
-                   OpenContainer(host, id, ContainerDirectory::Lock::kNone));
+  ASSIGN_OR_RETURN(const Opened opened, OpenContainer(host, id, ContainerDirectory::Lock::kNone));
   if (to == SignalTo::kAllProcesses) {
     ASSIGN_OR_RETURN(const std::optional<cgroups::ContainerGroup> group, GroupOf(opened.record));
     if (!group) return BadState("the container has no group, its processes are not known");
@@ -156,8 +155,8 @@ Status DeleteContainer(const ContainerHost& host, const std::string& id, DeleteM
   }
   if (mode == DeleteMode::kStoppedOnly && opened->status != ContainerStatus::kStopped) {
     if (opened->status != ContainerStatus::kCreated)
-      return BadState("cannot delete container " + id + " that is not stopped: " +
-                      ContainerStatusName(opened->status));
+      return BadState("cannot delete container " + id +
+                      " that is not stopped: " + ContainerStatusName(opened->status));
   }
   RETURN_IF_ERROR(KillEverything(*opened));
   return RemoveEverything(host, *opened);

@@ -214,7 +214,8 @@ Status WriteIdMaps(pid_t pid, const std::vector<oci::IdMapping>& uids,
   if (!gids.empty()) {
     Status direct = WriteExisting(process + "/gid_map", MapText(gids));
     if (!direct) {
-      const bool own_group = gids.size() == 1 && gids[0].size == 1 && gids[0].host_id == ::getegid();
+      const bool own_group =
+          gids.size() == 1 && gids[0].size == 1 && gids[0].host_id == ::getegid();
       if (own_group) {
         RETURN_IF_ERROR(WriteExisting(process + "/setgroups", "deny"));
         RETURN_IF_ERROR(WriteExisting(process + "/gid_map", MapText(gids)));

@@ -60,8 +60,8 @@ struct ClonedProcess {
   Pidfd process;
   bool in_cgroup = false;
 };
-// Clones a child of the caller. CLONE_CLEAR_SIGHAND. Without the cgroup where that one's own history
-// forbids it (ContainerGroup::clone_fd).
+// Clones a child of the caller. CLONE_CLEAR_SIGHAND. Without the cgroup where that one's own
+// history forbids it (ContainerGroup::clone_fd).
 Result<ClonedProcess> CloneContainer(const CloneRequest& request);
 
 // Writes uid_map, gid_map (and setgroups, as an ordinary user with no helper). With newuidmap and

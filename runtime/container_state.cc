@@ -56,8 +56,9 @@ const char* ContainerStatusName(ContainerStatus status) {
 
 Status CheckContainerId(std::string_view id) {
   const bool good = !id.empty() && id.size() <= kMaxIdBytes && id != "." && id != ".." &&
-                    id.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                         "0123456789_+-.") == std::string_view::npos;
+                    id.find_first_not_of(
+                        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                        "0123456789_+-.") == std::string_view::npos;
   if (good) return OkStatus();
   return Error{.code = Code::kInvalidArgument,
                .what = "invalid container ID format: \"" + std::string(id) + "\""};
@@ -194,11 +195,14 @@ Result<std::vector<std::string>> ListContainers(const std::string& root) {
 }
 
 oci::Json StateDocument(const ContainerRecord& record, ContainerStatus status) {
-  oci::Json json = {{"ociVersion", record.oci_version}, {"id", record.id},
+  oci::Json json = {{"ociVersion", record.oci_version},
+                    {"id", record.id},
                     {"pid", status == ContainerStatus::kStopped ? 0 : record.pid},
                     {"status", ContainerStatusName(status)},
-                    {"bundle", record.bundle},          {"rootfs", record.rootfs},
-                    {"created", record.created},        {"owner", ""}};
+                    {"bundle", record.bundle},
+                    {"rootfs", record.rootfs},
+                    {"created", record.created},
+                    {"owner", ""}};
   if (!record.annotations.empty()) json["annotations"] = record.annotations;
   return json;
 }

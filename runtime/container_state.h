@@ -25,11 +25,11 @@ const char* ContainerStatusName(ContainerStatus status);
 struct ContainerRecord {  // state.json
   std::string oci_version;
   std::string id;
-  std::string bundle;  // absolute
-  std::string rootfs;  // absolute
-  std::string created;  // RFC 3339
-  uint32_t owner = 0;   // uid of who made it
-  pid_t pid = 0;        // of the first process, on the host; 0: none yet
+  std::string bundle;       // absolute
+  std::string rootfs;       // absolute
+  std::string created;      // RFC 3339
+  uint32_t owner = 0;       // uid of who made it
+  pid_t pid = 0;            // of the first process, on the host; 0: none yet
   uint64_t start_time = 0;  // field 22 of /proc/<pid>/stat: with it a pid is not used by another
   bool systemd_cgroup = false;
   oci::Json group;  // cgroups::PrintGroupPlace

@@ -69,7 +69,8 @@ Result<TerminalPair> OpenTerminal(const TerminalRequest& request) {
   TerminalPair pair;
   ASSIGN_OR_RETURN(pair.master, OpenMultiplexer());
   int locked = 0;
-  if (::ioctl(pair.master.get(), TIOCSPTLCK, &locked) != 0) return SysError(errno, "unlock the pty");
+  if (::ioctl(pair.master.get(), TIOCSPTLCK, &locked) != 0)
+    return SysError(errno, "unlock the pty");
   pair.slave.reset(::ioctl(pair.master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
   if (!pair.slave.valid()) return SysError(errno, "open the pty's other side");
   if (request.rows != 0 || request.columns != 0) {

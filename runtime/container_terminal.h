@@ -21,8 +21,8 @@ struct TerminalRequest {
 };
 
 // In the container, after its root is the root: a pair from its own devpts. The multiplexer is the
-// file of a devpts with the right numbers, or it is refused: no link of an image leads elsewhere, and
-// the slave is had from the master, by no path at all.
+// file of a devpts with the right numbers, or it is refused: no link of an image leads elsewhere,
+// and the slave is had from the master, by no path at all.
 Result<TerminalPair> OpenTerminal(const TerminalRequest& request);
 
 // Binds the slave at /dev/console of the container. Needs CAP_SYS_ADMIN there.

@@ -23,8 +23,7 @@ Json DefaultMounts(bool rootless) {
   Json pts = {"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"};
   if (!rootless) pts.push_back("gid=5");
   Json sys = MountOf("/sys", "sysfs", "sysfs", {"nosuid", "noexec", "nodev", "ro"});
-  if (rootless)
-    sys = MountOf("/sys", "none", "/sys", {"rbind", "nosuid", "noexec", "nodev", "ro"});
+  if (rootless) sys = MountOf("/sys", "none", "/sys", {"rbind", "nosuid", "noexec", "nodev", "ro"});
   return {MountOf("/proc", "proc", "proc", Json::array()),
           MountOf("/dev", "tmpfs", "tmpfs", {"nosuid", "strictatime", "mode=755", "size=65536k"}),
           MountOf("/dev/pts", "devpts", "devpts", pts),
@@ -40,13 +39,12 @@ Json DefaultLinux(bool rootless) {
   Json namespaces = Json::array();
   for (const char* type : {"pid", "network", "ipc", "uts", "mount", "cgroup"})
     if (!rootless || std::string(type) != "network") namespaces.push_back({{"type", type}});
-  Json part = {
-      {"maskedPaths",
-       {"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
-        "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/sys/firmware",
-        "/proc/scsi"}},
-      {"readonlyPaths",
-       {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}}};
+  Json part = {{"maskedPaths",
+                {"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+                 "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/sys/firmware",
+                 "/proc/scsi"}},
+               {"readonlyPaths",
+                {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}}};
   if (rootless) {
     namespaces.push_back({{"type", "user"}});
     part["uidMappings"] = {{{"containerID", 0}, {"hostID", ::geteuid()}, {"size", 1}}};
@@ -89,8 +87,7 @@ OciCommand AddSpec(CLI::App& app, const OciGlobals&) {
     const std::string path = *bundle + "/config.json";
     Result<UniqueFd> file = Open(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (!file && file.error().sys == EEXIST)
-      return Error{.code = Code::kExists,
-                   .what = "File config.json exists. Remove it first"};
+      return Error{.code = Code::kExists, .what = "File config.json exists. Remove it first"};
     if (!file) return std::move(file).error();
     RETURN_IF_ERROR(WriteAll(file->get(), DefaultConfig(*rootless).dump(2) + "\n"));
     return 0;

@@ -121,7 +121,8 @@ Result<int> PrintProcesses(const OciGlobals& globals, const std::string& id,
 
 OciCommand AddState(CLI::App& app, const OciGlobals& globals) {
   const IdOption id = AddId(app);
-  app.add_flag("-a,--all", "accepted, without effect");
+  app.add_flag_function(
+      "-a,--all", [](int64_t) {}, "accepted, without effect");
   return [id, &globals]() -> Result<int> {
     ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
     ASSIGN_OR_RETURN(const runtime::ContainerView view, runtime::ViewContainer(host, *id));

@@ -110,7 +110,9 @@ Result<int> IntervalMs(const std::string& text) {
     number.pop_back();
   }
   ASSIGN_OR_RETURN(const uint64_t count, ParseUint(number, 86400));
-  if (count == 0) return Error{.code = Code::kInvalidArgument, .what = "duration interval must be greater than 0"};
+  if (count == 0)
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "duration interval must be greater than 0"};
   return static_cast<int>(count * unit);
 }
 
