@@ -70,7 +70,7 @@ Result<Confinement> PlanConfinement(const oci::ContainerProcess& process) {
   ASSIGN_OR_RETURN(masks.permitted, MaskOf(caps.permitted, "permitted"));
   ASSIGN_OR_RETURN(masks.ambient, MaskOf(caps.ambient, "ambient"));
   for (const oci::Rlimit& limit : process.rlimits) {
-    const int resource = RlimitNumber(limit.type);
+    const int resource = RlimitResource(limit.type);
     if (resource < 0)
       return Error{.code = Code::kInvalidArgument,
                    .what = "unknown limit \"" + limit.type + "\"",

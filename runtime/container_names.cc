@@ -125,7 +125,7 @@ int LastCapability() {
 
 uint64_t KnownCapabilities() { return (2ull << LastCapability()) - 1; }
 
-int RlimitNumber(const std::string& name) { return Find(kRlimits, name); }
+int RlimitResource(const std::string& name) { return Find(kRlimits, name); }
 
 const char* RlimitName(int resource) {
   for (const Named& one : kRlimits)

@@ -15,7 +15,7 @@ namespace hutch::runtime {
 int CapabilityNumber(const std::string& name);  // -1: unknown
 int LastCapability();                           // of this kernel
 uint64_t KnownCapabilities();                   // mask of 0 .. LastCapability()
-int RlimitNumber(const std::string& name);      // -1: unknown
+int RlimitResource(const std::string& name);    // -1: unknown
 const char* RlimitName(int resource);
 
 // process.scheduler and process.ioPriority of another process; nothing when they are not given.
