@@ -11,7 +11,8 @@ namespace hutch::cgroups {
 namespace {
 
 constexpr size_t kMaxMountinfoBytes = 4u << 20;
-constexpr size_t kMountPointField = 4;  // before the "-" that ends the optional fields
+constexpr size_t kRootField = 3,
+                 kMountPointField = 4;  // before the "-" that ends the optional fields
 constexpr ptrdiff_t kSuperOptionsAfterDash = 3;
 
 // mountinfo writes blanks, newlines and backslashes as three octal digits.
@@ -64,7 +65,7 @@ std::vector<CgroupMount> ParseCgroupMounts(std::string_view mountinfo) {
     const std::string& type = *(dash + 1);
     if (type != "cgroup" && type != "cgroup2") continue;
     mounts.push_back({type == "cgroup2", Unescape(fields[kMountPointField]),
-                      Split(*(dash + kSuperOptionsAfterDash), ',')});
+                      Split(*(dash + kSuperOptionsAfterDash), ','), Unescape(fields[kRootField])});
   }
   return mounts;
 }

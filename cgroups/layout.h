@@ -31,6 +31,7 @@ struct CgroupMount {
   bool is_v2 = false;
   std::string mount_point;
   std::vector<std::string> super_options;  // v1: the controllers are among them
+  std::string root = "/";                  // what of the hierarchy is mounted
 };
 // The cgroup mounts in mountinfo's order; lines of other file systems and broken ones are skipped.
 std::vector<CgroupMount> ParseCgroupMounts(std::string_view mountinfo);

@@ -20,5 +20,8 @@ Status MakeGroup(const std::string& path);
 Status RemoveGroup(const std::string& path);
 // Names of the groups in a group, sorted; kNotFound.
 Result<std::vector<std::string>> ChildGroups(const std::string& path);
+// Enables, for the groups in a v2 group, every controller that it has. What cannot be (processes
+// live in it, a group above keeps it) is missed only by a limit, which then says so.
+void HandDownControllers(const std::string& group);
 
 }  // namespace hutch::cgroups

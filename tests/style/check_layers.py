@@ -8,7 +8,7 @@ LAYERS = {
     "base": (set(), set()),
     "oci": ({"base"}, {"nlohmann"}),
     "seccomp": ({"base", "oci"}, {"libseccomp"}),
-    "cgroups": ({"base", "oci"}, set()),
+    "cgroups": ({"base", "oci"}, {"systemd"}),
     "rootfs": ({"base", "oci"}, {"libarchive", "libcurl", "libpsl", "openssl", "compression"}),
     "network": ({"base", "oci"}, {"libnl", "libnftables", "libpsl", "libidn2", "boost", "openssl", "c-ares"}),
     "files": ({"base", "oci"}, {"libarchive", "re2", "nettle"}),

@@ -106,4 +106,6 @@ say "stopping the sandboxes' unit ends what is in it"
 id=$(api POST /v1/sandboxes '{"image": "tiny", "workdir": "/"}' | jq -er .id)
 systemctl stop hutch-sandboxes.service hutchd.service
 [ -z "$(find /sys/fs/cgroup -path "*/$id/*" -name cgroup.procs -exec cat {} + 2>/dev/null)" ]
+say "systemd makes the scopes of OCI containers"
+/usr/lib/hutch-tests/kernel_cgroups_test --gtest_filter='ContainerScopeTest.*'
 say "all is well"

@@ -46,6 +46,7 @@ trap 'rm -rf --one-file-system "$work"' EXIT
 cp -a --reflink=auto "$base/." "$work/root"
 DESTDIR=$work/root cmake --install "$tree" --prefix /usr >"$work/install.log"
 "$checkout/tests/support/make_busybox_image.sh" "$work/root/srv" >"$work/image.log"
+install -D "$tree/tests/kernel_cgroups_test" "$work/root/usr/lib/hutch-tests/kernel_cgroups_test"
 systemd-sysusers --root="$work/root" hutch.conf
 systemctl --root="$work/root" --quiet enable hutchd.socket
 

@@ -1,0 +1,264 @@
+#include "oci/container_config.h"
+
+#include "oci/config_reader.h"
+#include "oci/seccomp_json.h"
+
+namespace hutch::oci {
+namespace {
+
+Error Invalid(const std::string& path, const std::string& what) {
+  return Error{.code = Code::kInvalidArgument, .what = path + ": " + what, .field = path};
+}
+
+Result<Rlimit> ParseRlimit(const Json& json, const std::string& path) {
+  Rlimit limit;
+  ConfigReader reader(json, path);
+  reader.String("type", &limit.type);
+  reader.Integer("soft", &limit.soft).Integer("hard", &limit.hard);
+  RETURN_IF_ERROR(reader.End());
+  return limit;
+}
+
+Result<IdMapping> ParseMapping(const Json& json, const std::string& path) {
+  IdMapping mapping;
+  ConfigReader reader(json, path);
+  reader.Integer("containerID", &mapping.container_id).Integer("hostID", &mapping.host_id);
+  reader.Integer("size", &mapping.size);
+  RETURN_IF_ERROR(reader.End());
+  return mapping;
+}
+
+Result<uint32_t> ParseGid(const Json& json, const std::string& path) {
+  if (!json.is_number_unsigned() || json.get<uint64_t>() > UINT32_MAX)
+    return Invalid(path, "must be a group id");
+  return json.get<uint32_t>();
+}
+
+Status ParseUser(const Json& json, const std::string& path, ContainerUser* user) {
+  ConfigReader reader(json, path);
+  reader.Integer("uid", &user->uid).Integer("gid", &user->gid).Integer("umask", &user->umask);
+  RETURN_IF_ERROR(ParseArray(reader, "additionalGids", &user->additional_gids, ParseGid));
+  return reader.End();
+}
+
+Status ParseCapabilities(const Json& json, const std::string& path, Capabilities* caps) {
+  ConfigReader reader(json, path);
+  reader.Strings("bounding", &caps->bounding)
+      .Strings("effective", &caps->effective)
+      .Strings("inheritable", &caps->inheritable)
+      .Strings("permitted", &caps->permitted)
+      .Strings("ambient", &caps->ambient);
+  return reader.End();
+}
+
+Status ParseScheduler(const Json& json, const std::string& path, ContainerProcess* process) {
+  Scheduler scheduler;
+  ConfigReader reader(json, path);
+  reader.String("policy", &scheduler.policy).Strings("flags", &scheduler.flags);
+  reader.Integer("nice", &scheduler.nice).Integer("priority", &scheduler.priority);
+  reader.Integer("runtime", &scheduler.runtime).Integer("deadline", &scheduler.deadline);
+  reader.Integer("period", &scheduler.period);
+  process->scheduler = std::move(scheduler);
+  return reader.End();
+}
+
+Status ParseIoPriority(const Json& json, const std::string& path, ContainerProcess* process) {
+  IoPriority priority;
+  ConfigReader reader(json, path);
+  reader.String("class", &priority.io_class);
+  reader.Integer("priority", &priority.priority);
+  process->io_priority = std::move(priority);
+  return reader.End();
+}
+
+Result<Namespace> ParseNamespace(const Json& json, const std::string& path) {
+  Namespace one;
+  ConfigReader reader(json, path);
+  reader.String("type", &one.type).String("path", &one.path);
+  RETURN_IF_ERROR(reader.End());
+  if (!one.path.empty() && one.path[0] != '/') return Invalid(path + ".path", "must be absolute");
+  return one;
+}
+
+Result<ContainerMount> ParseMount(const Json& json, const std::string& path) {
+  ContainerMount mount;
+  ConfigReader reader(json, path);
+  reader.String("destination", &mount.destination).String("type", &mount.type);
+  reader.String("source", &mount.source).Strings("options", &mount.options);
+  RETURN_IF_ERROR(ParseArray(reader, "uidMappings", &mount.uid_mappings, ParseMapping));
+  RETURN_IF_ERROR(ParseArray(reader, "gidMappings", &mount.gid_mappings, ParseMapping));
+  RETURN_IF_ERROR(reader.End());
+  if (mount.destination.empty()) return Invalid(path + ".destination", "is required");
+  return mount;
+}
+
+Result<Hook> ParseHook(const Json& json, const std::string& path) {
+  Hook hook;
+  ConfigReader reader(json, path);
+  reader.String("path", &hook.path).Strings("args", &hook.args).Strings("env", &hook.env);
+  reader.Integer("timeout", &hook.timeout_seconds);
+  RETURN_IF_ERROR(reader.End());
+  if (hook.path.empty() || hook.path[0] != '/')
+    return Invalid(path + ".path", "must be an absolute path");
+  if (hook.timeout_seconds && (*hook.timeout_seconds == 0 || *hook.timeout_seconds > 1000000))
+    return Invalid(path + ".timeout", "must be between 1 and 1000000");
+  return hook;
+}
+
+Status ParseHooks(const Json& json, const std::string& path, Hooks* hooks) {
+  ConfigReader reader(json, path);
+  RETURN_IF_ERROR(ParseArray(reader, "prestart", &hooks->prestart, ParseHook));
+  RETURN_IF_ERROR(ParseArray(reader, "createRuntime", &hooks->create_runtime, ParseHook));
+  RETURN_IF_ERROR(ParseArray(reader, "createContainer", &hooks->create_container, ParseHook));
+  RETURN_IF_ERROR(ParseArray(reader, "startContainer", &hooks->start_container, ParseHook));
+  RETURN_IF_ERROR(ParseArray(reader, "poststart", &hooks->poststart, ParseHook));
+  RETURN_IF_ERROR(ParseArray(reader, "poststop", &hooks->poststop, ParseHook));
+  return reader.End();
+}
+
+Result<Device> ParseDevice(const Json& json, const std::string& path) {
+  Device device;
+  ConfigReader reader(json, path);
+  reader.String("path", &device.path).String("type", &device.type);
+  reader.Integer("major", &device.major).Integer("minor", &device.minor);
+  reader.Integer("fileMode", &device.file_mode).Integer("uid", &device.uid);
+  reader.Integer("gid", &device.gid);
+  RETURN_IF_ERROR(reader.End());
+  return device;
+}
+
+Status ParseTimeOffsets(const Json& json, const std::string& path, ContainerLinux* out) {
+  if (!json.is_object()) return Invalid(path, "must be an object");
+  for (const auto& [clock, value] : json.items()) {
+    if (clock != "monotonic" && clock != "boottime") return Invalid(path, "unknown clock " + clock);
+    TimeOffset offset;
+    ConfigReader reader(value, path + "." + clock);
+    reader.Integer("secs", &offset.seconds).Integer("nanosecs", &offset.nanoseconds);
+    RETURN_IF_ERROR(reader.End());
+    out->time_offsets[clock] = offset;
+  }
+  return OkStatus();
+}
+
+Status ParsePersonality(const Json& json, const std::string& path, ContainerLinux* out) {
+  std::string domain;
+  std::vector<std::string> flags;
+  ConfigReader reader(json, path);
+  reader.String("domain", &domain).Strings("flags", &flags);
+  RETURN_IF_ERROR(reader.End());
+  if (!flags.empty())
+    return Error{.code = Code::kUnsupported, .what = path + ".flags", .field = path + ".flags"};
+  if (domain != "LINUX" && domain != "LINUX32") return Invalid(path + ".domain", "unknown domain");
+  out->personality = domain == "LINUX" ? 0 : 8;
+  return OkStatus();
+}
+
+Status ParseLinuxParts(ConfigReader& reader, ContainerLinux* out) {
+  if (const Json* resources = reader.Member("resources")) {
+    ASSIGN_OR_RETURN(out->resources,
+                     ParseContainerResources(*resources, reader.PathOf("resources")));
+  }
+  if (const Json* offsets = reader.Member("timeOffsets"))
+    RETURN_IF_ERROR(ParseTimeOffsets(*offsets, reader.PathOf("timeOffsets"), out));
+  if (const Json* personality = reader.Member("personality"))
+    RETURN_IF_ERROR(ParsePersonality(*personality, reader.PathOf("personality"), out));
+  if (const Json* seccomp = reader.Member("seccomp")) {
+    ASSIGN_OR_RETURN(out->seccomp, ParseSeccomp(*seccomp, reader.PathOf("seccomp"),
+                                                SeccompDialect::kRuntimeSpec));
+  }
+  for (const char* name : {"intelRdt", "netDevices", "memoryPolicy"})
+    if (const Json* member = reader.Member(name); member != nullptr && !member->empty())
+      return Error{.code = Code::kUnsupported,
+                   .what = reader.PathOf(name) + " is not supported",
+                   .field = reader.PathOf(name)};
+  return OkStatus();
+}
+
+Status ParseLinux(const Json& json, const std::string& path, ContainerLinux* out) {
+  ConfigReader reader(json, path);
+  RETURN_IF_ERROR(ParseArray(reader, "namespaces", &out->namespaces, ParseNamespace));
+  RETURN_IF_ERROR(ParseArray(reader, "uidMappings", &out->uid_mappings, ParseMapping));
+  RETURN_IF_ERROR(ParseArray(reader, "gidMappings", &out->gid_mappings, ParseMapping));
+  RETURN_IF_ERROR(ParseArray(reader, "devices", &out->devices, ParseDevice));
+  reader.String("cgroupsPath", &out->cgroups_path)
+      .String("rootfsPropagation", &out->rootfs_propagation)
+      .String("mountLabel", &out->mount_label)
+      .StringMap("sysctl", &out->sysctl)
+      .Strings("maskedPaths", &out->masked_paths)
+      .Strings("readonlyPaths", &out->readonly_paths);
+  RETURN_IF_ERROR(reader.End());
+  for (size_t i = 0; i < out->namespaces.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (out->namespaces[i].type == out->namespaces[j].type)
+        return Invalid(path + ".namespaces",
+                       "duplicate namespace \"" + out->namespaces[i].type + "\"");
+  return ParseLinuxParts(reader, out);
+}
+
+}  // namespace
+
+Result<ContainerProcess> ParseContainerProcess(const Json& json, const std::string& path) {
+  ContainerProcess process;
+  ConfigReader reader(json, path);
+  reader.Bool("terminal", &process.terminal)
+      .Strings("args", &process.args)
+      .Strings("env", &process.env, 65536)
+      .String("cwd", &process.cwd)
+      .Bool("noNewPrivileges", &process.no_new_privileges)
+      .String("apparmorProfile", &process.apparmor_profile)
+      .String("selinuxLabel", &process.selinux_label);
+  reader.Integer("oomScoreAdj", &process.oom_score_adj);
+  RETURN_IF_ERROR(ParseArray(reader, "rlimits", &process.rlimits, ParseRlimit));
+  RETURN_IF_ERROR(reader.End());
+  if (const Json* user = reader.Member("user"))
+    RETURN_IF_ERROR(ParseUser(*user, reader.PathOf("user"), &process.user));
+  if (const Json* caps = reader.Member("capabilities"))
+    RETURN_IF_ERROR(ParseCapabilities(*caps, reader.PathOf("capabilities"), &process.capabilities));
+  if (const Json* size = reader.Member("consoleSize")) {
+    ConfigReader part(*size, reader.PathOf("consoleSize"));
+    part.Integer("height", &process.console_size.height)
+        .Integer("width", &process.console_size.width);
+    RETURN_IF_ERROR(part.End());
+  }
+  if (const Json* scheduler = reader.Member("scheduler"))
+    RETURN_IF_ERROR(ParseScheduler(*scheduler, reader.PathOf("scheduler"), &process));
+  if (const Json* priority = reader.Member("ioPriority"))
+    RETURN_IF_ERROR(ParseIoPriority(*priority, reader.PathOf("ioPriority"), &process));
+  if (process.cwd.empty() || process.cwd[0] != '/')
+    return Invalid(reader.PathOf("cwd"), "must be an absolute path");
+  if (process.args.empty()) return Invalid(reader.PathOf("args"), "args must not be empty");
+  for (size_t i = 0; i < process.rlimits.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (process.rlimits[i].type == process.rlimits[j].type)
+        return Invalid(reader.PathOf("rlimits"), "duplicate " + process.rlimits[i].type);
+  return process;
+}
+
+Result<ContainerConfig> ParseContainerConfig(const Json& json) {
+  ContainerConfig config;
+  ConfigReader reader(json, "");
+  reader.String("ociVersion", &config.oci_version)
+      .String("hostname", &config.hostname)
+      .String("domainname", &config.domainname)
+      .StringMap("annotations", &config.annotations);
+  RETURN_IF_ERROR(ParseArray(reader, "mounts", &config.mounts, ParseMount));
+  RETURN_IF_ERROR(reader.End());
+  if (!config.oci_version.starts_with("1."))
+    return Invalid("ociVersion", "\"" + config.oci_version + "\" is no version 1.x");
+  const Json* root = reader.Member("root");
+  if (root == nullptr) return Invalid("root", "is required");
+  ConfigReader part(*root, "root");
+  part.String("path", &config.root.path).Bool("readonly", &config.root.readonly);
+  RETURN_IF_ERROR(part.End());
+  if (config.root.path.empty()) return Invalid("root.path", "is required");
+  if (const Json* process = reader.Member("process")) {
+    ASSIGN_OR_RETURN(config.process, ParseContainerProcess(*process));
+  }
+  if (const Json* hooks = reader.Member("hooks"))
+    RETURN_IF_ERROR(ParseHooks(*hooks, "hooks", &config.hooks));
+  if (const Json* linux_part = reader.Member("linux"))
+    RETURN_IF_ERROR(ParseLinux(*linux_part, "linux", &config.linux_));
+  return config;
+}
+
+}  // namespace hutch::oci

@@ -1,0 +1,103 @@
+// The life of an OCI container, for hutch-oci: made, started, signalled, removed. Each call is one
+// command of one short-lived process; what lasts is in the container's directory. The container's
+// first process is the user's own: there is no agent. Steps: container_create.cc,
+// container_init.cc.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/pidfd.h"
+#include "base/result.h"
+#include "cgroups/container_group.h"
+#include "oci/container_config.h"
+#include "runtime/container_state.h"
+
+namespace hutch::runtime {
+
+// Where containers of this caller live, and how.
+struct ContainerHost {
+  std::string root;  // absolute; a directory for each container in it
+  cgroups::GroupManager manager = cgroups::GroupManager::kCgroupfs;
+  cgroups::GroupUser user = cgroups::GroupUser::kRoot;
+  bool no_group = false;                         // --cgroup-manager=disabled
+  std::function<void(const std::string&)> warn;  // what went wrong without being an error
+};
+
+struct CreateRequest {
+  std::string id;
+  std::string bundle;          // absolute
+  std::string config_file;     // absolute; normally <bundle>/config.json
+  std::string console_socket;  // where the terminal goes; empty: to the caller
+  std::string pid_file;
+  unsigned preserve_fds = 0;  // descriptors 3 .. 3 + n - 1 stay open in the program
+  bool no_pivot = false;
+  bool no_new_keyring = false;
+};
+
+struct CreatedContainer {
+  Pidfd init;
+  UniqueFd terminal;  // the master, when config.json asks for one and there is no console socket
+};
+
+// Everything but the program: kCreated afterwards. A failure leaves the host as it was. Errors with
+// the JSON path in `field` where config.json is at fault.
+Result<CreatedContainer> CreateContainer(const ContainerHost& host, const CreateRequest& request);
+
+// Lets the first process execute its program; the error is that of the execve, or of a
+// startContainer hook. kBadState when it is not kCreated.
+Status StartContainer(const ContainerHost& host, const std::string& id);
+
+struct ContainerView {
+  ContainerRecord record;
+  ContainerStatus status = ContainerStatus::kStopped;
+};
+Result<ContainerView> ViewContainer(const ContainerHost& host, const std::string& id);
+
+enum class SignalTo { kFirstProcess, kAllProcesses };
+// kBadState ("container not running") for one that is stopped.
+Status SignalContainer(const ContainerHost& host, const std::string& id, int signal, SignalTo to);
+
+enum class DeleteMode { kStoppedOnly, kForce };
+// Group, poststop hooks, directory. With kForce every process is killed first, and a container that
+// is not there is success.
+Status DeleteContainer(const ContainerHost& host, const std::string& id, DeleteMode mode);
+
+Status PauseContainer(const ContainerHost& host, const std::string& id);
+Status ResumeContainer(const ContainerHost& host, const std::string& id);
+Result<std::vector<pid_t>> ContainerPids(const ContainerHost& host, const std::string& id);
+Status UpdateContainer(const ContainerHost& host, const std::string& id,
+                       const oci::ContainerResources& resources);
+Result<cgroups::ContainerGroup> OpenContainerGroup(const ContainerHost& host,
+                                                   const std::string& id);
+
+struct ExecRequest {
+  std::string process_file;  // --process; empty: the container's own process with what follows
+  std::vector<std::string> args;
+  std::vector<std::string> env;           // added
+  std::vector<std::string> capabilities;  // added to all sets
+  std::vector<uint32_t> additional_gids;
+  std::optional<std::string> cwd, apparmor, process_label;
+  std::optional<std::pair<uint32_t, std::optional<uint32_t>>> user;  // uid, gid
+  std::optional<bool> no_new_privileges, terminal;
+  std::vector<std::string> cgroups;  // --cgroup
+  std::string console_socket, pid_file;
+  unsigned preserve_fds = 0;
+  bool ignore_paused = false;
+};
+// The process is executed when this comes back. Its confinement is the container's own, as it was
+// at the creation. It is the caller's child.
+Result<CreatedContainer> ExecInContainer(const ContainerHost& host, const std::string& id,
+                                         const ExecRequest& request);
+
+// Exit code of a child as a shell would say it, once it has ended: 128 + n for signal n.
+Result<int> ReapExitCode(const Pidfd& process);
+
+// Makes sure that the program which runs is no file of the host's that a container could open for
+// writing by /proc/<pid>/exe (CVE-2019-5736): executes itself anew from a read-only clone of its
+// mount, or from sealed memory, unless it is so already or nobody it starts could write it.
+Status ProtectOwnProgram(char** argv);
+
+}  // namespace hutch::runtime

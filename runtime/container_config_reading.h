@@ -1,0 +1,20 @@
+// config.json from its file to what the steps use.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "oci/container_config.h"
+#include "runtime/container_confine.h"
+
+namespace hutch::runtime {
+
+// The text of a configuration, of at most 16 MiB.
+Result<std::string> ReadContainerConfigFile(const std::string& path);
+Result<oci::ContainerConfig> ParseContainerConfigText(std::string_view text);
+
+// linux.seccomp as a program, into the plan.
+Status PlanFilter(const oci::ContainerConfig& config, Confinement* plan);
+
+}  // namespace hutch::runtime

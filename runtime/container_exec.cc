@@ -1,0 +1,215 @@
+// One more process in a running container, with exactly what the first one was confined by.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "base/fd_socket.h"
+#include "base/file.h"
+#include "oci/json.h"
+#include "runtime/container.h"
+#include "runtime/container_config_reading.h"
+#include "runtime/container_init.h"
+#include "runtime/container_listener.h"
+#include "runtime/container_sync.h"
+#include "runtime/container_terminal.h"
+#include "runtime/steps.h"
+
+namespace hutch::runtime {
+namespace {
+
+struct Execution {
+  const ContainerHost* host = nullptr;
+  const ExecRequest* request = nullptr;
+  std::string id;
+  ContainerView view;
+  oci::ContainerConfig config;
+  oci::ContainerProcess process;
+  Pidfd target;
+  ChildContext child;
+  UniqueFd console, sync, terminal;
+  Pidfd made;
+  std::optional<cgroups::ContainerGroup> group;
+  cgroups::BornIn born_in = cgroups::BornIn::kElsewhere;
+};
+
+// Names that are there already are replaced: the last one counts.
+void AddEnvironment(const std::vector<std::string>& more, std::vector<std::string>* env) {
+  for (const std::string& entry : more) {
+    const std::string name = entry.substr(0, entry.find('=') + 1);
+    std::erase_if(*env, [&name](const std::string& old) { return old.starts_with(name); });
+    env->push_back(entry);
+  }
+}
+
+void AddCapabilities(const std::vector<std::string>& names, oci::Capabilities* caps) {
+  for (const std::string& name : names)
+    for (std::vector<std::string>* set :
+         {&caps->bounding, &caps->effective, &caps->permitted, &caps->inheritable, &caps->ambient})
+      set->push_back(name);
+}
+
+oci::ContainerProcess ProcessOf(const ExecRequest& request, oci::ContainerProcess process) {
+  process.args = request.args;
+  process.terminal = request.terminal.value_or(false);
+  process.console_size = {};
+  AddEnvironment(request.env, &process.env);
+  AddCapabilities(request.capabilities, &process.capabilities);
+  if (request.cwd) process.cwd = *request.cwd;
+  if (request.apparmor) process.apparmor_profile = *request.apparmor;
+  if (request.process_label) process.selinux_label = *request.process_label;
+  if (request.no_new_privileges) process.no_new_privileges = *request.no_new_privileges;
+  if (request.user) {
+    process.user.uid = request.user->first;
+    if (request.user->second) process.user.gid = *request.user->second;
+  }
+  std::vector<uint32_t>& groups = process.user.additional_gids;
+  groups.insert(groups.end(), request.additional_gids.begin(), request.additional_gids.end());
+  return process;
+}
+
+Status FindContainer(Execution& e) {
+  ASSIGN_OR_RETURN(e.view, ViewContainer(*e.host, e.id));
+  const ContainerStatus status = e.view.status;
+  if (status == ContainerStatus::kStopped || status == ContainerStatus::kCreating)
+    return Error{.code = Code::kBadState, .what = "cannot exec in a stopped container"};
+  if (status == ContainerStatus::kPaused && !e.request->ignore_paused)
+    return Error{.code = Code::kBadState, .what = "cannot exec in a paused container"};
+  ASSIGN_OR_RETURN(e.target, Pidfd::Open(e.view.record.pid));
+  return OkStatus();
+}
+
+Status PlanProcess(Execution& e) {
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadContainerConfigFile(e.host->root + "/" + e.id + "/config.json"));
+  ASSIGN_OR_RETURN(e.config, ParseContainerConfigText(text));
+  if (!e.request->process_file.empty()) {
+    ASSIGN_OR_RETURN(const std::string own, ReadContainerConfigFile(e.request->process_file));
+    ASSIGN_OR_RETURN(const oci::Json json, oci::ParseJson(own));
+    ASSIGN_OR_RETURN(e.process, oci::ParseContainerProcess(json));
+  } else {
+    e.process = ProcessOf(*e.request, e.config.process.value_or(oci::ContainerProcess{}));
+  }
+  if (e.process.args.empty())
+    return Error{.code = Code::kInvalidArgument, .what = "process args cannot be empty"};
+  ChildContext& child = e.child;
+  child.config = &e.config;
+  child.process = &e.process;
+  child.preserve_fds = e.request->preserve_fds;
+  ASSIGN_OR_RETURN(child.confinement, PlanConfinement(e.process));
+  RETURN_IF_ERROR(PlanFilter(e.config, &child.confinement));
+  ASSIGN_OR_RETURN(child.target_namespaces, NamespacesUnlikeOurs(e.view.record.pid));
+  child.target_pidfd = e.target.fd();
+  child.state = StateDocument(e.view.record, e.view.status);
+  return OkStatus();
+}
+
+Status ConnectTerminal(Execution& e) {
+  if (!e.request->console_socket.empty() && e.process.terminal) {
+    ASSIGN_OR_RETURN(e.console, ConnectToConsole(e.request->console_socket));
+    e.child.console_fd = e.console.get();
+  }
+  ASSIGN_OR_RETURN(SocketPair pair, MakeSeqpacketPair());
+  e.sync = std::move(pair.a);
+  e.child.sync = std::move(pair.b);
+  return OkStatus();
+}
+
+// The pid namespace counts for children only, so somebody above the process has to join it: this
+// program for root; for others, who need the user namespace first and cannot come back from it, a
+// helper.
+Status CloneProcess(Execution& e) {
+  NamespaceVisit visit;
+  int& wanted = e.child.target_namespaces;
+  CloneRequest request;
+  if (e.group && e.request->cgroups.empty()) request.cgroup_fd = e.group->clone_fd();
+  request.child = [&e] {
+    e.sync.reset();
+    RunOneMoreProcess(e.child);
+  };
+  const int target = e.target.fd();
+  if ((wanted & CLONE_NEWUSER) != 0 && ::geteuid() != 0) {
+    const int all = wanted;
+    request.prepare = [target, all]() -> Status {
+      if (::setns(target, all) != 0) return SysError(errno, "join the container's namespaces");
+      return OkStatus();
+    };
+    e.child.joined_by_helper = wanted;
+    wanted = 0;
+  } else if ((wanted & CLONE_NEWPID) != 0) {
+    RETURN_IF_ERROR(visit.Enter(CLONE_NEWPID, target));
+    wanted &= ~CLONE_NEWPID;
+  }
+  ASSIGN_OR_RETURN(ClonedProcess cloned, CloneContainer(request));
+  e.made = std::move(cloned.process);
+  e.born_in = cloned.in_cgroup ? cgroups::BornIn::kGroup : cgroups::BornIn::kElsewhere;
+  e.child.sync.reset();
+  return OkStatus();
+}
+Status KillProcess(Execution& e) {
+  if (!e.made.valid()) return OkStatus();
+  RETURN_IF_ERROR(e.made.Signal(SIGKILL));
+  while (::waitpid(e.made.pid(), nullptr, 0) < 0 && errno == EINTR) continue;
+  return OkStatus();
+}
+
+Status OpenGroup(Execution& e) {
+  if (!e.view.record.group.is_object()) return OkStatus();
+  ASSIGN_OR_RETURN(const cgroups::GroupPlace place, cgroups::ParseGroupPlace(e.view.record.group));
+  ASSIGN_OR_RETURN(e.group, cgroups::ContainerGroup::Open(place));
+  return OkStatus();
+}
+
+Status JoinGroup(Execution& e) {
+  if (!e.group) return OkStatus();
+  return e.group->AttachExec(e.made.pid(), e.born_in, e.view.record.pid, e.request->cgroups);
+}
+
+Status ConfineProcess(Execution& e) {
+  return ConfineFromOutside(e.child.confinement, e.made.pid());
+}
+
+Status AwaitProgram(Execution& e) {
+  RETURN_IF_ERROR(SendNote(e.sync.get(), Note::kGo));
+  if (e.process.terminal && e.child.console_fd < 0) {
+    ASSIGN_OR_RETURN(ReceivedNote note, ExpectNote(e.sync.get(), Note::kTerminal));
+    if (note.fds.size() != 1)
+      return Error{.code = Code::kInternal, .what = "a terminal without a descriptor"};
+    e.terminal = std::move(note.fds[0]);
+  }
+  return AwaitExecution(e.sync.get(), e.made.pid(), e.config, e.child.state);
+}
+
+Status WriteItsPid(Execution& e) {
+  if (e.request->pid_file.empty()) return OkStatus();
+  return WriteFileAtomic(e.request->pid_file, std::to_string(e.made.pid()), Durability::kMemory);
+}
+
+constexpr StepRow<Execution> kExecSteps[] = {
+    {"find container", FindContainer, nullptr},
+    {"plan process", PlanProcess, nullptr},
+    {"connect terminal", ConnectTerminal, nullptr},
+    {"open group", OpenGroup, nullptr},
+    {"clone process", CloneProcess, KillProcess},
+    {"join group", JoinGroup, nullptr},  // before it is in any namespace where it could be seen
+    {"confine process", ConfineProcess, nullptr},
+    {"write its pid", WriteItsPid, nullptr},
+    {"await program", AwaitProgram, nullptr},
+};
+
+}  // namespace
+
+Result<CreatedContainer> ExecInContainer(const ContainerHost& host, const std::string& id,
+                                         const ExecRequest& request) {
+  Execution e;
+  e.host = &host;
+  e.request = &request;
+  e.id = id;
+  std::vector<Timing> timings;
+  RETURN_IF_ERROR(RunSteps(std::span<const StepRow<Execution>>(kExecSteps), e, &timings));
+  return CreatedContainer{std::move(e.made), std::move(e.terminal)};
+}
+
+}  // namespace hutch::runtime

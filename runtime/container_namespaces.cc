@@ -1,0 +1,254 @@
+#include "runtime/container_namespaces.h"
+
+#include <fcntl.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "base/check.h"
+#include "base/fd_socket.h"
+#include "base/file.h"
+#include "base/sys_raw.h"
+#include "base/text.h"
+#include "runtime/container_sync.h"
+
+namespace hutch::runtime {
+namespace {
+
+struct NamespaceKind {
+  const char* type;  // the specification's
+  const char* file;  // in /proc/<pid>/ns
+  int flag;
+};
+constexpr NamespaceKind kKinds[] = {
+    {"user", "user", CLONE_NEWUSER},       {"mount", "mnt", CLONE_NEWNS},
+    {"pid", "pid", CLONE_NEWPID},          {"network", "net", CLONE_NEWNET},
+    {"ipc", "ipc", CLONE_NEWIPC},          {"uts", "uts", CLONE_NEWUTS},
+    {"cgroup", "cgroup", CLONE_NEWCGROUP}, {"time", "time", CLONE_NEWTIME},
+};
+
+const char* FileOf(int flag) {
+  for (const NamespaceKind& kind : kKinds)
+    if (kind.flag == flag) return kind.file;
+  CHECK(false);
+}
+
+constexpr unsigned long kNsGetType = 0xb703;  // NS_GET_NSTYPE, _IO(0xb7, 3)
+
+}  // namespace
+
+int NamespacePlan::JoinedFd(int flag) const {
+  for (const JoinedNamespace& one : joined)
+    if (one.flag == flag) return one.fd.get();
+  return -1;
+}
+
+Result<NamespacePlan> PlanNamespaces(const std::vector<oci::Namespace>& namespaces) {
+  NamespacePlan plan;
+  for (const oci::Namespace& one : namespaces) {
+    int flag = 0;
+    for (const NamespaceKind& kind : kKinds)
+      if (one.type == kind.type) flag = kind.flag;
+    if (flag == 0)
+      return Error{.code = Code::kInvalidArgument,
+                   .what = "unknown namespace \"" + one.type + "\"",
+                   .field = "linux.namespaces"};
+    if (one.path.empty()) {
+      plan.fresh |= static_cast<uint64_t>(flag);
+      continue;
+    }
+    ASSIGN_OR_RETURN(UniqueFd fd, Open(one.path, O_RDONLY));
+    if (::ioctl(fd.get(), kNsGetType) != flag)
+      return Error{.code = Code::kInvalidArgument,
+                   .what = one.path + " is no " + one.type + " namespace",
+                   .field = "linux.namespaces"};
+    plan.joined.push_back({flag, std::move(fd)});
+  }
+  return plan;
+}
+
+Result<int> NamespacesUnlikeOurs(pid_t pid) {
+  int flags = 0;
+  for (const NamespaceKind& kind : kKinds) {
+    struct stat ours, theirs;
+    const std::string name = std::string("/ns/") + kind.file;
+    if (::stat(("/proc/self" + name).c_str(), &ours) != 0) continue;  // not in this kernel
+    const std::string path = "/proc/" + std::to_string(pid) + name;
+    if (::stat(path.c_str(), &theirs) != 0) return SysError(errno, path);
+    if (ours.st_ino != theirs.st_ino) flags |= kind.flag;
+  }
+  return flags;
+}
+
+Status NamespaceVisit::Enter(int flag, int namespace_fd) {
+  ASSIGN_OR_RETURN(UniqueFd own, Open(std::string("/proc/self/ns/") + FileOf(flag), O_RDONLY));
+  if (::setns(namespace_fd, flag) != 0)
+    return SysError(errno, std::string("join ") + FileOf(flag) + " namespace");
+  former_.push_back({flag, std::move(own)});
+  return OkStatus();
+}
+
+NamespaceVisit::~NamespaceVisit() {
+  for (const JoinedNamespace& one : former_) CHECK(::setns(one.fd.get(), one.flag) == 0);
+}
+
+namespace {
+
+Result<pid_t> PidOfPidfd(int pidfd) {
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadFile("/proc/self/fdinfo/" + std::to_string(pidfd), 4096));
+  for (const std::string& line : Split(text, '\n')) {
+    if (!line.starts_with("Pid:")) continue;
+    const pid_t pid = std::atoi(line.c_str() + 4);
+    if (pid > 0) return pid;
+  }
+  return Error{.code = Code::kKernel, .what = "the cloned process is gone"};
+}
+
+// One clone3; the child never comes back from here.
+Result<Pidfd> CloneOnce(const CloneRequest& request, uint64_t more_flags, bool into_cgroup) {
+  int pidfd = -1;
+  clone_args args{};
+  args.flags = request.flags | more_flags | CLONE_PIDFD | CLONE_CLEAR_SIGHAND;
+  args.pidfd = reinterpret_cast<uintptr_t>(&pidfd);
+  if ((more_flags & CLONE_PARENT) == 0) args.exit_signal = SIGCHLD;
+  if (into_cgroup) {
+    args.flags |= CLONE_INTO_CGROUP;
+    args.cgroup = static_cast<uint64_t>(request.cgroup_fd);
+  }
+  const long pid = sys::Clone3(&args);
+  if (pid == 0) {
+    request.child();
+    ::_exit(1);
+  }
+  if (pid < 0) return SysError(static_cast<int>(-pid), "clone3");
+  return Pidfd(UniqueFd(pidfd), static_cast<pid_t>(pid));
+}
+
+Result<Pidfd> CloneWithHelper(const CloneRequest& request, bool into_cgroup) {
+  ASSIGN_OR_RETURN(SocketPair pair, MakeSeqpacketPair());
+  CloneRequest stage{.cgroup_fd = request.cgroup_fd, .child = {}};
+  stage.child = [&request, &pair] {
+    const Status prepared = request.prepare();
+    if (!prepared) {
+      SendFailure(pair.b.get(), prepared.error());
+      ::_exit(1);
+    }
+    Result<Pidfd> child = CloneOnce(request, CLONE_PARENT, false);
+    if (!child)
+      SendFailure(pair.b.get(), child.error());
+    else
+      IgnoreError(SendNote(pair.b.get(), Note::kStaged, {}, {child->fd()}),
+                  "then nobody waits for it");
+    ::_exit(0);
+  };
+  ASSIGN_OR_RETURN(const Pidfd helper, CloneOnce(stage, 0, into_cgroup));
+  pair.b.reset();
+  Result<ReceivedNote> staged = ExpectNote(pair.a.get(), Note::kStaged);
+  while (::waitpid(helper.pid(), nullptr, 0) < 0 && errno == EINTR) continue;
+  if (!staged) return std::move(staged).error();
+  if (staged->fds.size() != 1)
+    return Error{.code = Code::kInternal, .what = "no descriptor of the cloned process"};
+  ASSIGN_OR_RETURN(const pid_t pid, PidOfPidfd(staged->fds[0].get()));
+  return Pidfd(std::move(staged->fds[0]), pid);
+}
+
+}  // namespace
+
+Result<ClonedProcess> CloneContainer(const CloneRequest& request) {
+  for (const bool into_cgroup : {true, false}) {
+    if (into_cgroup && request.cgroup_fd < 0) continue;
+    Result<Pidfd> child = request.prepare ? CloneWithHelper(request, into_cgroup)
+                                          : CloneOnce(request, 0, into_cgroup);
+    if (child) return ClonedProcess{std::move(*child), into_cgroup};
+    if (!into_cgroup || child.error().sys != EBUSY) return std::move(child).error();
+  }
+  CHECK(false);
+}
+
+namespace {
+
+Status RunMapHelper(const char* program, pid_t pid, const std::vector<oci::IdMapping>& maps) {
+  std::vector<std::string> args = {program, std::to_string(pid)};
+  for (const oci::IdMapping& map : maps)
+    for (const uint32_t number : {map.container_id, map.host_id, map.size})
+      args.push_back(std::to_string(number));
+  std::vector<char*> argv;
+  for (std::string& one : args) argv.push_back(one.data());
+  argv.push_back(nullptr);
+  CloneRequest request;
+  request.child = [&argv, program] {
+    ::execvp(program, argv.data());
+    ::_exit(127);
+  };
+  ASSIGN_OR_RETURN(const ClonedProcess helper, CloneContainer(request));
+  int status = 0;
+  while (::waitpid(helper.process.pid(), &status, 0) < 0)
+    if (errno != EINTR) return SysError(errno, "waitpid");
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return OkStatus();
+  return Error{.code = Code::kForbidden,
+               .what = std::string(program) + " failed",
+               .hint = "is there a line for this user in /etc/subuid and /etc/subgid?"};
+}
+
+std::string MapText(const std::vector<oci::IdMapping>& maps) {
+  std::string text;
+  for (const oci::IdMapping& map : maps)
+    text += std::to_string(map.container_id) + " " + std::to_string(map.host_id) + " " +
+            std::to_string(map.size) + "\n";
+  return text;
+}
+
+}  // namespace
+
+Status WriteIdMaps(pid_t pid, const std::vector<oci::IdMapping>& uids,
+                   const std::vector<oci::IdMapping>& gids) {
+  const std::string process = "/proc/" + std::to_string(pid);
+  if (!gids.empty()) {
+    Status direct = WriteExisting(process + "/gid_map", MapText(gids));
+    if (!direct) {
+      const bool own_group =
+          gids.size() == 1 && gids[0].size == 1 && gids[0].host_id == ::getegid();
+      if (own_group) {
+        RETURN_IF_ERROR(WriteExisting(process + "/setgroups", "deny"));
+        RETURN_IF_ERROR(WriteExisting(process + "/gid_map", MapText(gids)));
+      } else {
+        RETURN_IF_ERROR(RunMapHelper("newgidmap", pid, gids));
+      }
+    }
+  }
+  if (uids.empty() || WriteExisting(process + "/uid_map", MapText(uids))) return OkStatus();
+  return RunMapHelper("newuidmap", pid, uids);
+}
+
+Status MakeTimeNamespace(const oci::ContainerConfig& config) {
+  if (::unshare(CLONE_NEWTIME) != 0) return SysError(errno, "unshare the time namespace");
+  std::string text;
+  for (const auto& [clock, offset] : config.linux_.time_offsets)
+    text += clock + " " + std::to_string(offset.seconds) + " " +
+            std::to_string(offset.nanoseconds) + "\n";
+  if (!text.empty()) RETURN_IF_ERROR(WriteExisting("/proc/self/timens_offsets", text));
+  ASSIGN_OR_RETURN(const UniqueFd fd, Open("/proc/self/ns/time_for_children", O_RDONLY));
+  if (::setns(fd.get(), CLONE_NEWTIME) != 0) return SysError(errno, "enter the time namespace");
+  return OkStatus();
+}
+
+Status BringLoopbackUp() {
+  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return SysError(errno, "socket");
+  ifreq request{};
+  request.ifr_name[0] = 'l';
+  request.ifr_name[1] = 'o';
+  request.ifr_flags = IFF_UP | IFF_RUNNING;
+  if (::ioctl(fd.get(), SIOCSIFFLAGS, &request) != 0) return SysError(errno, "bring up lo");
+  return OkStatus();
+}
+
+}  // namespace hutch::runtime

@@ -1,0 +1,135 @@
+// hutch-oci: an OCI runtime. Each command is a short-lived program of one thread.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/fault_point.h"
+#include "tools/hutch_oci_commands.h"
+#include "tools/hutch_oci_log.h"
+
+namespace hutch::tools {
+namespace {
+
+constexpr char kSpecVersion[] = "1.2.0";
+
+constexpr OciCommandRow kOciCommands[] = {
+    {"create", "make a container; its program waits for start", AddCreate},
+    {"start", "execute the program of a created container", AddStart},
+    {"run", "create, start, wait and delete", AddRun},
+    {"exec", "run one more process in a running container", AddExec},
+    {"state", "print a container's state", AddState},
+    {"list", "list containers", AddList},
+    {"kill", "send a signal to a container's first process", AddKill},
+    {"delete", "remove a stopped container", AddDelete},
+    {"ps", "list the processes of a container", AddPs},
+    {"pause", "freeze every process", AddPause},
+    {"resume", "thaw every process", AddResume},
+    {"update", "change resource limits", AddUpdate},
+    {"events", "print statistics and out-of-memory events", AddEvents},
+    {"features", "print what this runtime supports", AddFeatures},
+    {"spec", "write a config.json to start from", AddSpec},
+};
+
+void AddGlobals(CLI::App& app, OciGlobals* globals) {
+  app.add_option("--root", globals->root, "directory of the state files");
+  app.add_option("--log", globals->log, "file for errors and warnings");
+  app.add_option("--log-format", globals->log_format, "text or json")
+      ->check(CLI::IsMember({"text", "json"}));
+  app.add_option("--log-level", "accepted, without effect");
+  app.add_option("--rootless", globals->rootless, "true, false or auto");
+  app.add_option("--cgroup-manager", globals->cgroup_manager, "cgroupfs, systemd or disabled")
+      ->check(CLI::IsMember({"cgroupfs", "systemd", "disabled"}));
+  app.add_option("--criu", "accepted, without effect");
+  app.add_flag("--debug", globals->debug, "say more");
+  app.add_flag("--systemd-cgroup", globals->systemd_cgroup, "groups are scopes of systemd");
+}
+
+int PrintVersion() {
+  std::printf("hutch-oci version %s\nspec: %s\n", HUTCH_VERSION, kSpecVersion);
+  return 0;
+}
+
+// Engines start runtimes with whatever umask and signal mask they have.
+void Prepare() {
+  ::signal(SIGPIPE, SIG_IGN);
+  ::umask(022);
+  TakeFaultVariable();
+}
+
+int Main(int argc, char** argv) {
+  Prepare();
+  CLI::App app("OCI runtime", "hutch-oci");
+  app.require_subcommand(1);
+  OciGlobals globals;
+  AddGlobals(app, &globals);
+  bool version = false;
+  app.add_flag("-v,--version", version, "print the version");
+  for (int i = 1; i < argc; ++i) {  // before CLI11 asks for a command
+    if (std::strcmp(argv[i], "--version") == 0 || std::strcmp(argv[i], "-v") == 0)
+      return PrintVersion();
+    if (argv[i][0] != '-') break;
+  }
+  OciCommand chosen;
+  for (const OciCommandRow& row : kOciCommands) {
+    CLI::App* command = app.add_subcommand(row.name, row.help);
+    for (int i = 1; i < argc; ++i)
+      if (std::strcmp(argv[i], row.name) == 0) {  // options of the others cost time only
+        const OciCommand run = row.add(*command, globals);
+        command->callback([run, &chosen] { chosen = run; });
+        break;
+      }
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    if (code != 0) WriteOciLog(globals.log, globals.log_format, "error", error.what());
+    return code == 0 ? 0 : 1;
+  }
+  // What starts a container's processes must not be a file that they could write.
+  Status safe = OkStatus();
+  for (const char* name : {"create", "run", "exec"})
+    if (app.got_subcommand(name)) safe = runtime::ProtectOwnProgram(argv);
+  const Result<int> done = safe ? chosen() : Result<int>(safe.error());
+  if (done) return *done;
+  const std::string text = done.error().ToString();
+  WriteOciLog(globals.log, globals.log_format, "error", text);
+  std::fprintf(stderr, "hutch-oci: %s\n", text.c_str());
+  return 1;
+}
+
+}  // namespace
+
+Result<runtime::ContainerHost> ContainerHostOf(const OciGlobals& globals) {
+  runtime::ContainerHost host;
+  const bool ordinary = ::geteuid() != 0 || globals.rootless == "true";
+  host.user = ordinary ? cgroups::GroupUser::kOrdinary : cgroups::GroupUser::kRoot;
+  host.root = globals.root;
+  if (host.root.empty()) {
+    const char* run = ::getenv("XDG_RUNTIME_DIR");
+    if (::geteuid() == 0)
+      host.root = "/run/hutch-oci";
+    else if (run != nullptr && *run == '/')
+      host.root = std::string(run) + "/hutch-oci";
+    else
+      return Error{.code = Code::kInvalidArgument,
+                   .what = "XDG_RUNTIME_DIR is not set",
+                   .hint = "or give --root"};
+  }
+  if (globals.systemd_cgroup || globals.cgroup_manager == "systemd")
+    host.manager = cgroups::GroupManager::kSystemd;
+  host.no_group = globals.cgroup_manager == "disabled";
+  host.warn = [&globals](const std::string& message) {
+    WriteOciLog(globals.log, globals.log_format, "warning", message);
+  };
+  return host;
+}
+
+}  // namespace hutch::tools
+
+int main(int argc, char** argv) { return hutch::tools::Main(argc, argv); }

@@ -1,0 +1,191 @@
+// state, list, kill, delete, ps, pause, resume.
+#include <pwd.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "tools/hutch_oci_commands.h"
+
+namespace hutch::tools {
+namespace {
+
+using IdOption = std::shared_ptr<std::string>;
+
+IdOption AddId(CLI::App& app) {
+  auto id = std::make_shared<std::string>();
+  app.add_option("id", *id, "the container's name")->required();
+  return id;
+}
+
+// A command of one call that prints nothing.
+OciCommand Simple(const IdOption& id, const OciGlobals& globals,
+                  Status (*call)(const runtime::ContainerHost&, const std::string&)) {
+  return [id, call, &globals]() -> Result<int> {
+    ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
+    RETURN_IF_ERROR(call(host, *id));
+    return 0;
+  };
+}
+
+std::string OwnerName(uint32_t uid) {
+  const passwd* entry = ::getpwuid(uid);
+  return entry != nullptr ? entry->pw_name : std::to_string(uid);
+}
+
+Result<int> List(const OciGlobals& globals, const std::string& format, bool quiet) {
+  ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
+  ASSIGN_OR_RETURN(const std::vector<std::string> ids, runtime::ListContainers(host.root));
+  oci::Json all = oci::Json::array();
+  if (!quiet && format != "json")
+    std::printf("%-20s %-10s %-10s %-40s %-26s %s\n", "ID", "PID", "STATUS", "BUNDLE", "CREATED",
+                "OWNER");
+  for (const std::string& id : ids) {
+    const Result<runtime::ContainerView> view = runtime::ViewContainer(host, id);
+    if (!view) continue;  // removed meanwhile, or being made
+    oci::Json one = runtime::StateDocument(view->record, view->status);
+    one["owner"] = OwnerName(view->record.owner);
+    if (quiet)
+      std::printf("%s\n", id.c_str());
+    else if (format == "json")
+      all.push_back(one);
+    else
+      std::printf("%-20s %-10d %-10s %-40s %-26s %s\n", id.c_str(), one["pid"].get<int>(),
+                  runtime::ContainerStatusName(view->status), view->record.bundle.c_str(),
+                  view->record.created.c_str(), one["owner"].get<std::string>().c_str());
+  }
+  if (!quiet && format == "json") std::printf("%s\n", oci::PrintJson(all).c_str());
+  return 0;
+}
+
+Result<int> SignalNumber(const std::string& text) {
+  if (!text.empty() && std::isdigit(static_cast<unsigned char>(text[0])) != 0) {
+    ASSIGN_OR_RETURN(const uint64_t number, ParseUint(text, 64));
+    return static_cast<int>(number);
+  }
+  std::string name = text;
+  for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  if (name.starts_with("SIG")) name.erase(0, 3);
+  for (int number = 1; number < 32; ++number) {
+    const char* known = ::sigabbrev_np(number);
+    if (known != nullptr && name == known) return number;
+  }
+  if (name == "RTMIN") return SIGRTMIN;
+  if (name == "RTMAX") return SIGRTMAX;
+  if (name.starts_with("RTMIN+")) {
+    ASSIGN_OR_RETURN(const uint64_t more, ParseUint(name.substr(6), 30));
+    return SIGRTMIN + static_cast<int>(more);
+  }
+  return Error{.code = Code::kInvalidArgument, .what = "unknown signal \"" + text + "\""};
+}
+
+Result<int> PrintProcesses(const OciGlobals& globals, const std::string& id,
+                           const std::string& format, const std::vector<std::string>& options) {
+  ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
+  ASSIGN_OR_RETURN(const std::vector<pid_t> pids, runtime::ContainerPids(host, id));
+  if (format == "json") {
+    std::printf("%s\n", oci::PrintJson(oci::Json(pids)).c_str());
+    return 0;
+  }
+  // The table is ps(1)'s own, for these processes only.
+  std::string command = "ps";
+  for (const std::string& option : options.empty() ? std::vector<std::string>{"-ef"} : options)
+    command += " '" + option + "'";
+  FILE* table = ::popen(command.c_str(), "re");
+  if (table == nullptr) return SysError(errno, "ps");
+  char line[4096];
+  size_t column = 0;
+  for (bool header = true; std::fgets(line, sizeof line, table) != nullptr; header = false) {
+    std::vector<std::string> fields = Split(line, ' ');
+    std::erase(fields, "");
+    if (header) {
+      while (column < fields.size() && Trim(fields[column]) != "PID") ++column;
+      std::fputs(line, stdout);
+      continue;
+    }
+    for (const pid_t pid : pids)
+      if (column < fields.size() && Trim(fields[column]) == std::to_string(pid))
+        std::fputs(line, stdout);
+  }
+  if (::pclose(table) != 0) return Error{.code = Code::kKernel, .what = "ps failed"};
+  return 0;
+}
+
+}  // namespace
+
+OciCommand AddState(CLI::App& app, const OciGlobals& globals) {
+  const IdOption id = AddId(app);
+  app.add_flag_function(
+      "-a,--all", [](int64_t) {}, "accepted, without effect");
+  return [id, &globals]() -> Result<int> {
+    ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
+    ASSIGN_OR_RETURN(const runtime::ContainerView view, runtime::ViewContainer(host, *id));
+    oci::Json state = runtime::StateDocument(view.record, view.status);
+    state["owner"] = OwnerName(view.record.owner);
+    std::printf("%s\n", state.dump(2).c_str());
+    return 0;
+  };
+}
+
+OciCommand AddList(CLI::App& app, const OciGlobals& globals) {
+  const auto format = std::make_shared<std::string>("table");
+  const auto quiet = std::make_shared<bool>(false);
+  app.add_option("-f,--format", *format, "table or json")->check(CLI::IsMember({"table", "json"}));
+  app.add_flag("-q,--quiet", *quiet, "ids only");
+  return [format, quiet, &globals] { return List(globals, *format, *quiet); };
+}
+
+OciCommand AddKill(CLI::App& app, const OciGlobals& globals) {
+  const IdOption id = AddId(app);
+  const auto signal = std::make_shared<std::string>("SIGTERM");
+  const auto all = std::make_shared<bool>(false);
+  app.add_option("signal", *signal, "name or number; SIGTERM when there is none");
+  app.add_flag("-a,--all", *all, "to every process of the container");
+  return [id, signal, all, &globals]() -> Result<int> {
+    ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
+    ASSIGN_OR_RETURN(const int number, SignalNumber(*signal));
+    RETURN_IF_ERROR(runtime::SignalContainer(
+        host, *id, number,
+        *all ? runtime::SignalTo::kAllProcesses : runtime::SignalTo::kFirstProcess));
+    return 0;
+  };
+}
+
+OciCommand AddDelete(CLI::App& app, const OciGlobals& globals) {
+  const IdOption id = AddId(app);
+  const auto force = std::make_shared<bool>(false);
+  app.add_flag("-f,--force", *force, "kill it first; one that is not there is no error");
+  return [id, force, &globals]() -> Result<int> {
+    ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
+    RETURN_IF_ERROR(runtime::DeleteContainer(
+        host, *id, *force ? runtime::DeleteMode::kForce : runtime::DeleteMode::kStoppedOnly));
+    return 0;
+  };
+}
+
+OciCommand AddPs(CLI::App& app, const OciGlobals& globals) {
+  const IdOption id = AddId(app);
+  const auto format = std::make_shared<std::string>("table");
+  app.prefix_command();
+  app.add_option("-f,--format", *format, "table or json")->check(CLI::IsMember({"table", "json"}));
+  CLI::App* command = &app;
+  return [id, format, command, &globals] {
+    return PrintProcesses(globals, *id, *format, command->remaining());
+  };
+}
+
+OciCommand AddPause(CLI::App& app, const OciGlobals& globals) {
+  return Simple(AddId(app), globals, runtime::PauseContainer);
+}
+
+OciCommand AddResume(CLI::App& app, const OciGlobals& globals) {
+  return Simple(AddId(app), globals, runtime::ResumeContainer);
+}
+
+}  // namespace hutch::tools
