@@ -142,16 +142,17 @@ Status Parser::Architectures(ObjectReader& reader, std::vector<std::string>* out
 
 Result<LinuxSeccomp> Parser::Profile(const Json& value, const std::string& path) {
   LinuxSeccomp profile;
-  std::string listener_path, listener_metadata;
   ObjectReader reader(value, path);
   reader.String("defaultAction", &profile.default_action).Strings("flags", &profile.flags);
-  reader.String("listenerPath", &listener_path).String("listenerMetadata", &listener_metadata);
+  reader.String("listenerPath", &profile.listener_path)
+      .String("listenerMetadata", &profile.listener_metadata);
   if (profile.default_action.empty()) reader.Fail("defaultAction", "is required");
   ErrnoRet(reader, "defaultErrnoRet", "defaultErrno", &profile.default_errno_ret);
   RETURN_IF_ERROR(Architectures(reader, &profile.architectures));
   const Json* rules = Array(reader, "syscalls");
   RETURN_IF_ERROR(reader.Done(unknown_));
-  if (!listener_path.empty() || !listener_metadata.empty())
+  const bool listens = !profile.listener_path.empty() || !profile.listener_metadata.empty();
+  if (listens && unknown_ == Unknown::kRefuse)  // of a config.json only
     return Error{.code = Code::kUnsupported,
                  .what = reader.PathOf("listenerPath") + " is not supported",
                  .field = reader.PathOf("listenerPath")};

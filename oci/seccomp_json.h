@@ -17,7 +17,8 @@ enum class SeccompDialect { kRuntimeSpec, kProfileFile };
 
 // `path` is where the object stands in its document, for error messages ("linux.seccomp"). Names of
 // actions, operators and calls are not judged here (seccomp/ does); types, ranges and required
-// members are. kInvalidArgument with the field; kUnsupported for listenerPath and listenerMetadata.
+// members are. kInvalidArgument with the field; kUnsupported for listenerPath and listenerMetadata
+// in a profile file.
 Result<LinuxSeccomp> ParseSeccomp(const Json& value, const std::string& path,
                                   SeccompDialect dialect);
 

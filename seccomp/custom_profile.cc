@@ -30,6 +30,7 @@ constexpr struct ActionRow {
     {"SCMP_ACT_KILL_PROCESS", SCMP_ACT_KILL_PROCESS, Data::kNone},
     {"SCMP_ACT_KILL_THREAD", SCMP_ACT_KILL_THREAD, Data::kNone},
     {"SCMP_ACT_LOG", SCMP_ACT_LOG, Data::kNone},
+    {"SCMP_ACT_NOTIFY", SCMP_ACT_NOTIFY, Data::kNone},
     {"SCMP_ACT_TRACE", SCMP_ACT_TRACE(0), Data::kTracer},
     {"SCMP_ACT_TRAP", SCMP_ACT_TRAP, Data::kNone},
 };
@@ -62,6 +63,7 @@ constexpr struct FlagRow {
     {"SECCOMP_FILTER_FLAG_LOG", SECCOMP_FILTER_FLAG_LOG},
     {"SECCOMP_FILTER_FLAG_SPEC_ALLOW", SECCOMP_FILTER_FLAG_SPEC_ALLOW},
     {"SECCOMP_FILTER_FLAG_TSYNC", 0},
+    {"SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV", SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV},
 };
 
 constexpr uint32_t kMaxErrno = 4095;  // the kernel cuts larger values down
@@ -113,6 +115,25 @@ std::vector<std::vector<scmp_arg_cmp>> Alternatives(const std::vector<scmp_arg_c
   std::vector<std::vector<scmp_arg_cmp>> alternatives;
   for (const scmp_arg_cmp& arg : args) alternatives.push_back({arg});
   return alternatives;
+}
+
+// Without a listener the kernel answers ENOSYS in its place; and who starts the program could not
+// hand the listener on if its own next call, of any kind or a write, waited for it.
+Status CheckNotify(const oci::LinuxSeccomp& profile, const std::string& top) {
+  constexpr std::string_view kNotify = "SCMP_ACT_NOTIFY";
+  if (profile.default_action == kNotify)
+    return Refuse(Code::kUnsupported, top + ".defaultAction", "SCMP_ACT_NOTIFY by default");
+  for (size_t i = 0; i < profile.syscalls.size(); ++i) {
+    const oci::SeccompSyscall& rule = profile.syscalls[i];
+    if (rule.action != kNotify) continue;
+    const std::string field = top + ".syscalls[" + std::to_string(i) + "]";
+    if (profile.listener_path.empty())
+      return Refuse(Code::kUnsupported, field, "SCMP_ACT_NOTIFY without listenerPath");
+    for (const std::string& name : rule.names)
+      if (name == "write" || name == "sendmsg" || name == "sendto")
+        return Refuse(Code::kUnsupported, field, "SCMP_ACT_NOTIFY for " + name);
+  }
+  return OkStatus();
 }
 
 class ProfileCompiler {
@@ -216,6 +237,7 @@ Result<Program> CompileProfile(const oci::LinuxSeccomp& profile, const Surroundi
         std::end(kArchitectures))
       return Refuse(Code::kUnsupported, top + ".architectures",
                     "unknown architecture \"" + name + "\"");
+  RETURN_IF_ERROR(CheckNotify(profile, top));
   ProfileCompiler compiler(default_action);
   RETURN_IF_ERROR(compiler.Prepare());
   for (size_t i = 0; i < profile.syscalls.size(); ++i) {
@@ -234,6 +256,8 @@ Result<uint32_t> LoadFlags(const oci::LinuxSeccomp& profile) {
                                   [&name](const FlagRow& r) { return r.name == name; });
     if (row == std::end(kFlags))
       return Refuse(Code::kUnsupported, "linux.seccomp.flags", "unsupported flag \"" + name + "\"");
+    if (row->flag == SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV && profile.listener_path.empty())
+      return Refuse(Code::kInvalidArgument, "linux.seccomp.flags", name + " without listenerPath");
     flags |= row->flag;
   }
   return flags;

@@ -77,6 +77,7 @@ std::string KeyOf(const oci::LinuxSeccomp& profile, const std::vector<std::strin
   key.Optional(profile.default_errno_ret);
   key.Texts(profile.architectures);
   key.Texts(profile.flags);
+  key.Number(profile.listener_path.empty() ? 0 : 1);
   key.Number(profile.syscalls.size());
   for (const oci::SeccompSyscall& rule : profile.syscalls) WriteRule(key, rule);
   return key.Take();

@@ -244,5 +244,17 @@ TEST(CompileFilters, CachesByContent) {
             CompileFilters(DenyByDefault({Rule({"read"}), Rule({"write"})}))->get());
 }
 
+TEST(CustomProfile, NotifyingNeedsAListenerAndLeavesTheHandingOnAlone) {
+  oci::LinuxSeccomp profile = DenyByDefault({Rule({"read"}), Rule({"mkdir"}, "SCMP_ACT_NOTIFY")});
+  EXPECT_EQ(CompileFilters(profile).error().code, Code::kUnsupported);
+  profile.listener_path = "/run/agent.sock";
+  profile.flags = {"SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV"};
+  const auto filters = CompileFilters(profile);
+  ASSERT_TRUE(filters.has_value());
+  EXPECT_EQ((*filters)->process_flags, uint32_t{SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV});
+  profile.syscalls[1].names = {"sendmsg"};
+  EXPECT_EQ(CompileFilters(profile).error().code, Code::kUnsupported);
+}
+
 }  // namespace
 }  // namespace hutch::seccomp
