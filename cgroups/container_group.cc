@@ -128,7 +128,8 @@ Result<ContainerGroup> ContainerGroup::Plan(const GroupRequest& request) {
     RETURN_IF_ERROR(group.PlanScope());
     return group;
   }
-  ASSIGN_OR_RETURN(const Hierarchies found, FindHierarchies());
+  ASSIGN_OR_RETURN(group.found_, FindHierarchies());
+  const Hierarchies& found = group.found_;
   ASSIGN_OR_RETURN(const std::string own, ProcCgroup("self"));
   const std::string path =
       request.cgroups_path.empty() ? request.container_id : request.cgroups_path;
@@ -168,14 +169,13 @@ void ContainerGroup::OpenDirectories() {
 }
 
 Status ContainerGroup::MakeV2() {
-  ASSIGN_OR_RETURN(const Hierarchies found, FindHierarchies());
-  const bool pure = found.v1.empty();
+  const bool pure = found_.v1.empty();
   const std::string& path = place_.v2_path;
   const auto prepare = [&](const std::string& group) {
     if (pure && group.size() < path.size()) HandDownControllers(group);
     return OkStatus();
   };
-  ASSIGN_OR_RETURN(const Leaf leaf, MakePathAgain(found.v2_root, path, &place_.made, prepare));
+  ASSIGN_OR_RETURN(const Leaf leaf, MakePathAgain(found_.v2_root, path, &place_.made, prepare));
   clone_into_ = leaf == Leaf::kNew;
   if (leaf == Leaf::kNew) return OkStatus();
   RETURN_IF_ERROR(RefuseInhabited(path));
@@ -186,12 +186,11 @@ Status ContainerGroup::MakeV2() {
 }
 
 Status ContainerGroup::MakeV1(Inhabitants inhabitants) {
-  ASSIGN_OR_RETURN(const Hierarchies found, FindHierarchies());
   std::vector<GroupPlace::V1> kept;
   for (GroupPlace::V1& v1 : place_.v1) {
-    const auto root = std::find_if(found.v1.begin(), found.v1.end(),
+    const auto root = std::find_if(found_.v1.begin(), found_.v1.end(),
                                    [&](const auto& h) { return h.controllers == v1.controllers; });
-    if (root == found.v1.end()) continue;
+    if (root == found_.v1.end()) continue;
     const bool cpuset = v1.controllers[0] == "cpuset";
     const auto prepare = [&](const std::string& group) {
       return cpuset && group != root->root ? FillCpuset(group) : OkStatus();

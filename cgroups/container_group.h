@@ -21,6 +21,7 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "cgroups/container_layout.h"
 #include "oci/container_config.h"
 #include "oci/json.h"
 
@@ -142,6 +143,7 @@ class ContainerGroup {
   Status ApplyDevices(const oci::ContainerResources& resources) const;
 
   GroupRequest request_;
+  Hierarchies found_;  // of Plan; empty after Open
   GroupPlace place_;
   std::string slice_;  // systemd's, for a scope that is not started yet
   UniqueFd v2_dir_;

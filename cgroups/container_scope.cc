@@ -60,18 +60,18 @@ Status ContainerGroup::StartScope(pid_t pid) {
                              .pid = pid,
                              .user_manager = place_.user_manager,
                              .properties = std::move(properties)}));
-  ASSIGN_OR_RETURN(const Hierarchies found, FindHierarchies());
+  ASSIGN_OR_RETURN(found_, FindHierarchies());
   ASSIGN_OR_RETURN(const std::string text,
                    ReadFile("/proc/" + std::to_string(pid) + "/cgroup", kMaxCgroupFileBytes));
-  std::string path = BelowMount(OwnPath(text, ""), found.v2_mounted);
+  std::string path = BelowMount(OwnPath(text, ""), found_.v2_mounted);
   if (!path.ends_with("/" + place_.unit)) path = BelowMount(OwnPath(text, "name=systemd"), "/");
   if (!path.ends_with("/" + place_.unit))
     return Error{.code = Code::kKernel,
                  .what = "systemd: " + place_.unit + " started, and the process is in " + path};
-  place_.v2_path = found.v2_root + path;
-  for (const Hierarchies::V1& v1 : found.v1) place_.v1.push_back({v1.root + path, v1.controllers});
+  place_.v2_path = found_.v2_root + path;
+  for (const Hierarchies::V1& v1 : found_.v1) place_.v1.push_back({v1.root + path, v1.controllers});
   // On hybrid hosts the directories in the v1 hierarchies, and the v2 one where systemd made none.
-  if (!found.v1.empty()) RETURN_IF_ERROR(MakeV1(Inhabitants::kAllowed));
+  if (!found_.v1.empty()) RETURN_IF_ERROR(MakeV1(Inhabitants::kAllowed));
   OpenDirectories();
   if (!exists())
     return Error{.code = Code::kKernel, .what = "systemd made no group " + place_.v2_path};
