@@ -94,6 +94,7 @@ struct LinuxSeccomp {
   std::vector<std::string> architectures;  // SCMP_ARCH_X86_64 ...
   std::vector<std::string> flags;
   std::vector<SeccompSyscall> syscalls;
+  std::string listener_path, listener_metadata;  // of SCMP_ACT_NOTIFY; hutch-oci only
 };
 
 struct Linux {

@@ -1,0 +1,289 @@
+#include "rootfs/container_mounts.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/file.h"
+#include "base/rooted_path.h"
+#include "base/sys_raw.h"
+#include "base/text.h"
+#include "rootfs/container_devices.h"
+#include "rootfs/container_filesystems.h"
+#include "rootfs/container_idmap.h"
+#include "rootfs/container_mount_options.h"
+#include "rootfs/container_sysctl.h"
+#include "rootfs/container_target.h"
+#include "rootfs/tree_copy.h"
+
+namespace hutch::rootfs {
+namespace {
+
+constexpr size_t kMountTableBytes = 16u << 20;
+
+bool IsBind(const oci::ContainerMount& mount, const ContainerMountOptions& options) {
+  return options.bind || mount.type == "bind";
+}
+
+// Mounts of the container's are to reach the host: then "/" stays as shared as it is.
+bool RootIsShared(const PreparedContainerMounts& m) {
+  const std::string& word = m.config->linux_.rootfs_propagation;
+  return word == "shared" || word == "rshared";
+}
+
+Result<UniqueFd> CloneSource(const PreparedContainerMounts& m, const oci::ContainerMount& mount,
+                             bool all) {
+  const std::string path =
+      mount.source.starts_with("/") ? mount.source : m.where.bundle + "/" + mount.source;
+  UniqueFd tree(sys::OpenTree(AT_FDCWD, path.c_str(),
+                              OPEN_TREE_CLONE | (all ? static_cast<unsigned>(AT_RECURSIVE) : 0u)));
+  if (tree.get() < 0) return MountError(-tree.get(), mount);
+  return tree;
+}
+
+Status MapOwners(const PreparedContainerMounts& m, const oci::ContainerMount& mount, bool all,
+                 int tree_fd) {
+  const oci::ContainerLinux& container = m.config->linux_;
+  const bool own = !mount.uid_mappings.empty() || !mount.gid_mappings.empty();
+  ASSIGN_OR_RETURN(const UniqueFd space,
+                   MakeMappingNamespace(own ? mount.uid_mappings : container.uid_mappings,
+                                        own ? mount.gid_mappings : container.gid_mappings));
+  mount_attr attributes{};
+  attributes.attr_set = MOUNT_ATTR_IDMAP;
+  attributes.userns_fd = static_cast<uint64_t>(space.get());
+  const int rc = sys::MountSetattr(
+      tree_fd, "", AT_EMPTY_PATH | (all ? static_cast<unsigned>(AT_RECURSIVE) : 0u), &attributes);
+  if (rc >= 0) return OkStatus();
+  Error error = MountError(-rc, mount);
+  error.what += " (id-mapped)";
+  return error;
+}
+
+Status FinishTree(const oci::ContainerMount& mount, const ContainerMountOptions& options,
+                  int tree_fd) {
+  RETURN_IF_ERROR(ChangeMount(
+      tree_fd, {.set = options.set_all, .clear = options.clear_all, .all = true}, mount));
+  return ChangeMount(tree_fd, {.propagation = options.propagation, .all = options.propagation_all},
+                     mount);
+}
+
+// A bind mount, detached and finished; where: by the parent when the child may not.
+Result<UniqueFd> BindTree(const PreparedContainerMounts& m, const oci::ContainerMount& mount,
+                          const ContainerMountOptions& options) {
+  ASSIGN_OR_RETURN(UniqueFd tree, CloneSource(m, mount, options.bind_all));
+  // The child's own clones are slaves by what it did to "/".
+  if (!RootIsShared(m))
+    RETURN_IF_ERROR(ChangeMount(tree.get(), {.propagation = MS_SLAVE, .all = true}, mount));
+  if (options.idmap || !mount.uid_mappings.empty() || !mount.gid_mappings.empty())
+    RETURN_IF_ERROR(MapOwners(m, mount, options.idmap_all, tree.get()));
+  RETURN_IF_ERROR(ChangeMount(tree.get(), {.set = options.set, .clear = options.clear}, mount));
+  RETURN_IF_ERROR(FinishTree(mount, options, tree.get()));
+  return tree;
+}
+
+// A tmpfs has the mode of what it covers unless one is asked for, and with tmpcopyup what is in it.
+Status MountTmpfs(PreparedContainerMounts& m, const oci::ContainerMount& mount,
+                  ContainerMountOptions options) {
+  ASSIGN_OR_RETURN(
+      const UniqueFd target,
+      OpenOrMakeTarget(m.root.get(), CleanPath(mount.destination), TargetKind::kDirectory));
+  struct stat st {};
+  if (::fstat(target.get(), &st) != 0) return SysError(errno, mount.destination);
+  const bool named = std::any_of(options.superblock.begin(), options.superblock.end(),
+                                 [](const std::string& word) { return word.starts_with("mode="); });
+  if (!named) {
+    char mode[16];
+    std::snprintf(mode, sizeof mode, "mode=%o", st.st_mode & 07777u);
+    options.superblock.push_back(mode);
+  }
+  const uint64_t readonly = options.set & MOUNT_ATTR_RDONLY;
+  options.set &= ~readonly;
+  ASSIGN_OR_RETURN(const UniqueFd tree, NewFilesystem(mount, "tmpfs", options));
+  if (options.copy_up) {
+    ASSIGN_OR_RETURN(const UniqueFd from, OpenAt(target.get(), ".", O_RDONLY | O_DIRECTORY));
+    ASSIGN_OR_RETURN(const UniqueFd to, OpenAt(tree.get(), ".", O_RDONLY | O_DIRECTORY));
+    RETURN_IF_ERROR(CopyTree({.source = from.get(), .target = to.get()}));
+  }
+  RETURN_IF_ERROR(AttachMount(m, mount, tree.get()));
+  if (readonly != 0 && CleanPath(mount.destination) == "/dev")
+    m.late_readonly_dev = true;  // devices are made in it first
+  else
+    RETURN_IF_ERROR(ChangeMount(tree.get(), {.set = readonly}, mount));
+  return FinishTree(mount, options, tree.get());
+}
+
+Status MountOne(PreparedContainerMounts& m, size_t index) {
+  const oci::ContainerMount& mount = m.config->mounts[index];
+  ASSIGN_OR_RETURN(const ContainerMountOptions options,
+                   ReadMountOptions(mount.options, mount.destination));
+  if (IsBind(mount, options)) {
+    if (m.sources[index].valid()) return AttachMount(m, mount, m.sources[index].get());
+    ASSIGN_OR_RETURN(const UniqueFd tree, BindTree(m, mount, options));
+    return AttachMount(m, mount, tree.get());
+  }
+  if (options.idmap)
+    return Error{.code = Code::kUnsupported,
+                 .what = "option \"idmap\" of the mount at " + mount.destination +
+                         ", which is no bind mount",
+                 .field = "mounts"};
+  if (mount.type == "cgroup" || mount.type == "cgroup2") return MountCgroups(m, mount, options);
+  if (mount.type == "tmpfs") return MountTmpfs(m, mount, options);
+  ASSIGN_OR_RETURN(const UniqueFd tree, NewFilesystem(mount, mount.type, options));
+  RETURN_IF_ERROR(AttachMount(m, mount, tree.get()));
+  return FinishTree(mount, options, tree.get());
+}
+
+// Where the mount that holds `path` is attached.
+Result<std::string> MountPointOf(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string table, ReadFile("/proc/self/mountinfo", kMountTableBytes));
+  struct statx st {};
+  if (::statx(AT_FDCWD, path.c_str(), 0, STATX_MNT_ID, &st) != 0) return SysError(errno, path);
+  const std::string id = std::to_string(st.stx_mnt_id);
+  for (const std::string& line : Split(table, '\n')) {
+    const std::vector<std::string> fields = Split(line, ' ');
+    if (fields.size() > 4 && fields[0] == id) return fields[4];
+  }
+  return Error{.code = Code::kNotFound, .what = "the mount of " + path};
+}
+
+Status SetPropagations(const PreparedContainerMounts& m) {
+  if (!RootIsShared(m)) {
+    if (::mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) == 0) return OkStatus();
+    return SysError(errno, "make every mount a slave");
+  }
+  // The root's own mount must not appear on the host.
+  ASSIGN_OR_RETURN(const std::string point, MountPointOf(m.where.rootfs));
+  if (::mount(nullptr, point.c_str(), nullptr, MS_PRIVATE, nullptr) != 0)
+    return SysError(errno, "make " + point + " private");
+  return OkStatus();
+}
+
+// Cloned detached and attached where it is, so that hooks find the container's mounts there.
+Status AttachRoot(PreparedContainerMounts& m) {
+  const std::string& path = m.where.rootfs;
+  m.root = UniqueFd(sys::OpenTree(AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | AT_RECURSIVE));
+  if (m.root.get() < 0) return SysError(-m.root.get(), "clone the root " + path);
+  // Without this the root, a peer of the host's, could not be entered.
+  RETURN_IF_ERROR(ChangeMount(m.root.get(), {.propagation = MS_SLAVE}, {}));
+  const int rc = sys::MoveMount(m.root.get(), "", AT_FDCWD, path.c_str(), MOVE_MOUNT_F_EMPTY_PATH);
+  return rc < 0 ? Status(SysError(-rc, "attach the root " + path)) : OkStatus();
+}
+
+// A host's procfs and sysfs that stay mounted beside a root that was only moved could be unmasked.
+Status UnmountHostViews(const PreparedContainerMounts& m) {
+  ASSIGN_OR_RETURN(const std::string table, ReadFile("/proc/self/mountinfo", kMountTableBytes));
+  for (const std::string& line : Split(table, '\n')) {
+    const std::vector<std::string> fields = Split(line, ' ');
+    const auto dash = std::find(fields.begin(), fields.end(), "-");
+    if (fields.size() < 7 || dash == fields.end() || dash + 1 == fields.end()) continue;
+    const std::string& point = fields[4];
+    const std::string& type = *(dash + 1);
+    if ((type != "proc" && type != "sysfs") || point.starts_with(m.where.rootfs + "/")) continue;
+    if (::umount2(point.c_str(), MNT_DETACH) != 0 && errno != EINVAL && errno != EPERM &&
+        errno != ENOENT)
+      return SysError(errno, "unmount " + point);
+  }
+  return OkStatus();
+}
+
+// Taken while the host's /dev is in reach: nothing of the container's is trusted to be the null
+// device (CVE-2025-31133).
+Status TakeNull(PreparedContainerMounts& m) {
+  if (m.config->linux_.masked_paths.empty()) return OkStatus();
+  m.null = UniqueFd(sys::OpenTree(AT_FDCWD, "/dev/null", OPEN_TREE_CLONE));
+  if (m.null.get() < 0) return SysError(-m.null.get(), "clone /dev/null");
+  struct stat st {};
+  if (::fstat(m.null.get(), &st) != 0) return SysError(errno, "/dev/null");
+  if (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
+    return Error{.code = Code::kForbidden, .what = "/dev/null is not the null device"};
+  return OkStatus();
+}
+
+Status CheckRoot(const PreparedContainerMounts& m) {
+  struct stat st {};
+  if (::stat(m.where.rootfs.c_str(), &st) != 0)
+    return SysError(errno, "invalid rootfs: " + m.where.rootfs);
+  if (!S_ISDIR(st.st_mode) || CleanPath(m.where.rootfs) == "/")
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "invalid rootfs: " + m.where.rootfs,
+                 .field = "root.path"};
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<PreparedContainerMounts> PrepareContainerMounts(const oci::ContainerConfig& config,
+                                                       ContainerMountSurroundings where) {
+  PreparedContainerMounts m;
+  m.config = &config;
+  m.where = std::move(where);
+  m.sources.resize(config.mounts.size());
+  if (!m.where.own_mounts && !config.mounts.empty())
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "mounts without a mount namespace",
+                 .field = "mounts"};
+  for (const auto& [name, value] : config.linux_.sysctl)
+    RETURN_IF_ERROR(CheckSysctl(name, value, m.where));
+  RETURN_IF_ERROR(CheckRoot(m));
+  for (size_t i = 0; i < config.mounts.size(); ++i) {
+    const oci::ContainerMount& mount = config.mounts[i];
+    ASSIGN_OR_RETURN(const ContainerMountOptions options,
+                     ReadMountOptions(mount.options, mount.destination));
+    // What the child's user namespace could not reach, or not map.
+    const bool mapped = options.idmap || !mount.uid_mappings.empty();
+    if (!IsBind(mount, options) || !(m.where.user_namespace || mapped)) continue;
+    Result<UniqueFd> tree = BindTree(m, mount, options);
+    if (tree)
+      m.sources[i] = std::move(*tree);
+    else if (::geteuid() == 0 || mapped)  // an ordinary user's child does it in its own namespace
+      return std::move(tree).error();
+  }
+  return m;
+}
+
+Status MakeContainerMounts(PreparedContainerMounts& m) {
+  if (!m.where.own_mounts) return OkStatus();
+  const mode_t umask_before = ::umask(0);
+  const auto all = [&m]() -> Status {
+    RETURN_IF_ERROR(SetPropagations(m));
+    RETURN_IF_ERROR(AttachRoot(m));
+    for (size_t i = 0; i < m.config->mounts.size(); ++i) RETURN_IF_ERROR(MountOne(m, i));
+    return MakeContainerDevices(m);
+  };
+  Status made = all();
+  ::umask(umask_before);
+  return made;
+}
+
+Status EnterContainerRoot(PreparedContainerMounts& m) {
+  if (!m.where.own_mounts) {
+    if (::chroot(m.where.rootfs.c_str()) != 0) return SysError(errno, "chroot");
+    return ::chdir("/") == 0 ? OkStatus() : Status(SysError(errno, "chdir"));
+  }
+  RETURN_IF_ERROR(TakeNull(m));
+  if (m.where.no_pivot) RETURN_IF_ERROR(UnmountHostViews(m));
+  if (::fchdir(m.root.get()) != 0) return SysError(errno, "enter the root");
+  if (m.where.no_pivot) {
+    const int rc = sys::MoveMount(m.root.get(), "", AT_FDCWD, "/", MOVE_MOUNT_F_EMPTY_PATH);
+    if (rc < 0) return SysError(-rc, "move the root");
+    if (::chroot(".") != 0) return SysError(errno, "chroot");
+  } else {
+    ASSIGN_OR_RETURN(const UniqueFd old_root, Open("/", O_PATH | O_DIRECTORY));
+    if (const int rc = sys::PivotRoot(".", "."); rc < 0) return SysError(-rc, "pivot_root");
+    // What is unmounted here must not be unmounted on the host.
+    if (RootIsShared(m))
+      RETURN_IF_ERROR(ChangeMount(old_root.get(), {.propagation = MS_SLAVE, .all = true}, {}));
+    if (::fchdir(old_root.get()) != 0) return SysError(errno, "enter the old root");
+    if (::umount2(".", MNT_DETACH) != 0) return SysError(errno, "unmount the old root");
+  }
+  return ::chdir("/") == 0 ? OkStatus() : Status(SysError(errno, "chdir"));
+}
+
+}  // namespace hutch::rootfs
