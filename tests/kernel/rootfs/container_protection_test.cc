@@ -113,11 +113,11 @@ TEST_F(ContainerProtectionTest, mask_devnull_symlink) {
   ASSERT_EQ(::mkdir((root_ + "/hidden").c_str(), 0755), 0);
   Write(root_ + "/hidden/file", "secret");
   ASSERT_EQ(::mkdir((root_ + "/hidden2").c_str(), 0755), 0);
-  config_.linux_.masked_paths = {"/secret", "/hidden", "/hidden2", "/proc/kcore", "/not/there"};
+  config_.linux_.masked_paths = {"/secret", "/hidden", "/hidden2", "/proc/version", "/not/there"};
   EXPECT_EQ(InContainer(
                 [] {
                   return "[" + ReadText("/secret") + "]" + ReadText("/hidden/file") +
-                         TryToWrite("/hidden/new") + "[" + ReadText("/proc/kcore") + "]";
+                         TryToWrite("/hidden/new") + "[" + ReadText("/proc/version") + "]";
                 },
                 [this] {
                   ::unlink((root_ + "/dev/null").c_str());
