@@ -57,6 +57,7 @@ TEST_F(ContainerMountsTest, RecursiveAttributesReachWhatIsBelow) {
   EXPECT_EQ(
       InContainer([] { return TryToWrite("/plain/below/a") + " " + TryToWrite("/all/below/b"); }),
       "ok EROFS");
+  ::umount2((source_ + "/below").c_str(), MNT_DETACH);
 }
 
 TEST_F(ContainerMountsTest, UnknownWordsOfABindMountAreRefusedByName) {
