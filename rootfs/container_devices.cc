@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/rooted_path.h"
 #include "base/sys_raw.h"
+#include "rootfs/container_target.h"
 
 namespace hutch::rootfs {
 namespace {
@@ -24,18 +25,23 @@ constexpr const char* kLinks[][2] = {{"/proc/self/fd", "/dev/fd"},
                                      {"/proc/self/fd/1", "/dev/stdout"},
                                      {"/proc/self/fd/2", "/dev/stderr"}};
 
-Result<UniqueFd> ParentOf(int root_fd, const std::string& path, std::string* name) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos || path[0] != '/')
+// The directory of a node. /dev itself is no link of an image's to elsewhere (CVE-2026-41579).
+Result<UniqueFd> ParentOf(int root_fd, const std::string& given, std::string* name) {
+  if (!given.starts_with("/"))
     return Error{.code = Code::kInvalidArgument,
-                 .what = path + " is no absolute path",
+                 .what = given + " is no absolute path",
                  .field = "linux.devices"};
+  const std::string path = CleanPath(given);
+  const size_t slash = path.rfind('/');
   *name = path.substr(slash + 1);
-  if (name->empty() || *name == "." || *name == "..")
-    return Error{.code = Code::kInvalidArgument, .what = path + " has no name"};
+  if (name->empty()) return Error{.code = Code::kInvalidArgument, .what = given + " has no name"};
   if (slash == 0) return Duplicate(root_fd);
-  ASSIGN_OR_RETURN(const RootedPath parent, RootedPath::Make(root_fd, path.substr(0, slash)));
-  return parent.MakeDirectories(0755, 0, 0);
+  if (path.starts_with("/dev/")) {
+    struct stat st {};
+    if (::fstatat(root_fd, "dev", &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode))
+      return Error{.code = Code::kForbidden, .what = "/dev is no directory"};
+  }
+  return OpenOrMakeTarget(root_fd, path.substr(0, slash), TargetKind::kDirectory);
 }
 
 Result<mode_t> TypeOf(const oci::Device& device) {
@@ -47,36 +53,54 @@ Result<mode_t> TypeOf(const oci::Device& device) {
                .field = "linux.devices"};
 }
 
-Status BindDevice(int parent_fd, const std::string& name, const std::string& source) {
+// The host's node must be the one that is asked for.
+Status BindDevice(int parent_fd, const std::string& name, const oci::Device& device, mode_t type,
+                  dev_t number) {
+  const std::string& source = device.path;
   const UniqueFd tree(sys::OpenTree(AT_FDCWD, source.c_str(), OPEN_TREE_CLONE));
   if (tree.get() < 0) return SysError(-tree.get(), "device " + source);
-  ASSIGN_OR_RETURN(const RootedPath place, RootedPath::Make(parent_fd, name, Links::kNone));
-  if (Result<UniqueFd> made = place.CreateFile(0666); !made && made.error().sys != EEXIST)
-    return std::move(made).error();
-  ASSIGN_OR_RETURN(const UniqueFd target, place.Open(O_PATH | O_NOFOLLOW));
+  struct stat st {};
+  if (::fstat(tree.get(), &st) != 0) return SysError(errno, "device " + source);
+  if ((st.st_mode & S_IFMT) != type || (type != S_IFIFO && st.st_rdev != number))
+    return Error{.code = Code::kForbidden,
+                 .what = "device " + source + " of the host is another one",
+                 .field = "linux.devices"};
+  ASSIGN_OR_RETURN(const UniqueFd target, OpenOrMakeTarget(parent_fd, name, TargetKind::kFile));
   const int rc = sys::MoveMount(tree.get(), "", target.get(), "",
                                 MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
   return rc < 0 ? Status(SysError(-rc, "bind device " + source)) : OkStatus();
 }
 
+// One that is there must be the one that is asked for, says the specification.
+Status CheckExisting(int parent_fd, const std::string& name, const oci::Device& device, mode_t type,
+                     dev_t number) {
+  struct stat st {};
+  if (::fstatat(parent_fd, name.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0)
+    return SysError(errno, "device " + device.path);
+  if ((st.st_mode & S_IFMT) == type && (type == S_IFIFO || st.st_rdev == number)) return OkStatus();
+  return Error{.code = Code::kExists,
+               .what = "something else is at " + device.path + " where a device is to be",
+               .field = "linux.devices"};
+}
+
 Status MakeDevice(PreparedContainerMounts& m, const oci::Device& device) {
   std::string name;
   ASSIGN_OR_RETURN(const UniqueFd parent, ParentOf(m.root.get(), device.path, &name));
-  if (m.where.user_namespace) return BindDevice(parent.get(), name, device.path);
   ASSIGN_OR_RETURN(const mode_t type, TypeOf(device));
   const mode_t mode = device.file_mode.value_or(0666) & 07777;
   const dev_t number =
       makedev(static_cast<unsigned>(device.major), static_cast<unsigned>(device.minor));
+  if (m.where.user_namespace) return BindDevice(parent.get(), name, device, type, number);
   if (::mknodat(parent.get(), name.c_str(), type | mode, number) != 0) {
-    // One that is there already is made anew: an image's own is not believed.
-    if (errno != EEXIST || ::unlinkat(parent.get(), name.c_str(), 0) != 0 ||
-        ::mknodat(parent.get(), name.c_str(), type | mode, number) != 0)
-      return SysError(errno, "device " + device.path);
+    if (errno == EPERM) return BindDevice(parent.get(), name, device, type, number);
+    if (errno != EEXIST) return SysError(errno, "device " + device.path);
+    return CheckExisting(parent.get(), name, device, type, number);
   }
-  if (::fchmodat(parent.get(), name.c_str(), mode, 0) != 0 ||
-      ::fchownat(parent.get(), name.c_str(), device.uid.value_or(0), device.gid.value_or(0),
-                 AT_SYMLINK_NOFOLLOW) != 0)
-    return SysError(errno, "device " + device.path);
+  const uid_t uid = device.uid.value_or(0);
+  const gid_t gid = device.gid.value_or(0);
+  if ((uid != 0 || gid != 0) &&
+      ::fchownat(parent.get(), name.c_str(), uid, gid, AT_SYMLINK_NOFOLLOW) != 0)
+    return SysError(errno, "owner of device " + device.path);
   return OkStatus();
 }
 
@@ -91,7 +115,8 @@ Status MakeLink(PreparedContainerMounts& m, const char* target, const std::strin
 
 Status MakeContainerDevices(PreparedContainerMounts& m) {
   for (const oci::ContainerMount& mount : m.config->mounts) {
-    if (mount.destination != "/dev" && mount.destination != "/dev/") continue;
+    if (CleanPath(mount.destination) != "/dev") continue;
+    if (mount.type == "bind") return OkStatus();
     for (const std::string& option : mount.options)
       if (option == "bind" || option == "rbind") return OkStatus();
   }

@@ -80,13 +80,19 @@ Result<ContainerMountOptions> ReadMountOptions(const std::vector<std::string>& o
     } else if (word == "tmpcopyup") {
       out.copy_up = true;
     } else if (word == "idmap" || word == "ridmap") {
-      return Error{.code = Code::kUnsupported,
-                   .what = "option \"" + word + "\" of the mount at " + path,
-                   .field = "mounts"};
+      out.idmap = true;
+      out.idmap_all = word == "ridmap";
     } else if (!TakeWord(word, &out)) {
       out.superblock.push_back(word);
     }
   }
+  // Of a bind mount a word that nobody knows could have been meant to take something away.
+  for (const std::string& word : out.superblock)
+    if (out.bind && word.find('=') == std::string::npos && word != "sync" && word != "dirsync" &&
+        word != "lazytime" && word != "mand" && word != "iversion")
+      return Error{.code = Code::kInvalidArgument,
+                   .what = "unknown option \"" + word + "\" of the mount at " + path,
+                   .field = "mounts"};
   return out;
 }
 

@@ -10,15 +10,16 @@
 namespace hutch::rootfs {
 
 struct ContainerMountOptions {
-  uint64_t set = 0, clear = 0;          // MOUNT_ATTR_*
-  uint64_t set_all = 0, clear_all = 0;  // the same, recursively: "rro"
-  uint64_t propagation = 0;             // MS_SHARED ...
-  bool propagation_all = false;         // "rshared"
-  bool bind = false, bind_all = false;  // "bind", "rbind"
-  bool copy_up = false;                 // "tmpcopyup"
-  std::vector<std::string> superblock;  // "sync", "size=64k": for the file system
+  uint64_t set = 0, clear = 0;            // MOUNT_ATTR_*
+  uint64_t set_all = 0, clear_all = 0;    // the same, recursively: "rro"
+  uint64_t propagation = 0;               // MS_SHARED ...
+  bool propagation_all = false;           // "rshared"
+  bool bind = false, bind_all = false;    // "bind", "rbind"
+  bool idmap = false, idmap_all = false;  // "idmap", "ridmap"
+  bool copy_up = false;                   // "tmpcopyup"
+  std::vector<std::string> superblock;    // "sync", "size=64k": for the file system
 };
-// kUnsupported for idmap and ridmap.
+// kInvalidArgument for a bind mount with a word that no bind mount knows.
 Result<ContainerMountOptions> ReadMountOptions(const std::vector<std::string>& options,
                                                const std::string& path);
 

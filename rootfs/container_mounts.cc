@@ -4,221 +4,217 @@
 #include <linux/magic.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
 
 #include "base/file.h"
 #include "base/rooted_path.h"
 #include "base/sys_raw.h"
 #include "base/text.h"
 #include "rootfs/container_devices.h"
+#include "rootfs/container_filesystems.h"
+#include "rootfs/container_idmap.h"
 #include "rootfs/container_mount_options.h"
+#include "rootfs/container_sysctl.h"
+#include "rootfs/container_target.h"
+#include "rootfs/tree_copy.h"
 
 namespace hutch::rootfs {
 namespace {
 
-constexpr unsigned kHere = AT_EMPTY_PATH;
+constexpr size_t kMountTableBytes = 16u << 20;
 
-Error MountError(int rc, const oci::ContainerMount& mount) {
-  return SysError(
-      -rc, "error mounting \"" + mount.source + "\" to rootfs at \"" + mount.destination + "\"");
+bool IsBind(const oci::ContainerMount& mount, const ContainerMountOptions& options) {
+  return options.bind || mount.type == "bind";
 }
 
-Result<UniqueFd> CloneSource(const oci::ContainerMount& mount, const std::string& bundle,
+// Mounts of the container's are to reach the host: then "/" stays as shared as it is.
+bool RootIsShared(const PreparedContainerMounts& m) {
+  const std::string& word = m.config->linux_.rootfs_propagation;
+  return word == "shared" || word == "rshared";
+}
+
+Result<UniqueFd> CloneSource(const PreparedContainerMounts& m, const oci::ContainerMount& mount,
                              bool all) {
   const std::string path =
-      mount.source.starts_with("/") ? mount.source : bundle + "/" + mount.source;
+      mount.source.starts_with("/") ? mount.source : m.where.bundle + "/" + mount.source;
   UniqueFd tree(sys::OpenTree(AT_FDCWD, path.c_str(),
                               OPEN_TREE_CLONE | (all ? static_cast<unsigned>(AT_RECURSIVE) : 0u)));
-  if (tree.get() < 0) return MountError(tree.get(), mount);
+  if (tree.get() < 0) return MountError(-tree.get(), mount);
   return tree;
 }
 
-Status SetAttributes(int tree_fd, uint64_t set, uint64_t clear, uint64_t propagation, bool all,
-                     const oci::ContainerMount& mount) {
+Status MapOwners(const PreparedContainerMounts& m, const oci::ContainerMount& mount, bool all,
+                 int tree_fd) {
+  const oci::ContainerLinux& container = m.config->linux_;
+  const bool own = !mount.uid_mappings.empty() || !mount.gid_mappings.empty();
+  ASSIGN_OR_RETURN(const UniqueFd space,
+                   MakeMappingNamespace(own ? mount.uid_mappings : container.uid_mappings,
+                                        own ? mount.gid_mappings : container.gid_mappings));
   mount_attr attributes{};
-  attributes.attr_set = set;
-  attributes.attr_clr = clear;
-  attributes.propagation = propagation;
-  const int rc = sys::MountSetattr(tree_fd, "", kHere | (all ? AT_RECURSIVE : 0u), &attributes);
-  return rc < 0 ? Status(MountError(rc, mount)) : OkStatus();
+  attributes.attr_set = MOUNT_ATTR_IDMAP;
+  attributes.userns_fd = static_cast<uint64_t>(space.get());
+  const int rc = sys::MountSetattr(
+      tree_fd, "", AT_EMPTY_PATH | (all ? static_cast<unsigned>(AT_RECURSIVE) : 0u), &attributes);
+  if (rc >= 0) return OkStatus();
+  Error error = MountError(-rc, mount);
+  error.what += " (id-mapped)";
+  return error;
 }
 
-// What the file system says of its own about a failure.
-std::string KernelMessage(int fs_fd) {
-  char text[512];
-  const ssize_t n = ::read(fs_fd, text, sizeof text);
-  return n > 0 ? ": " + std::string(Trim({text, static_cast<size_t>(n)})) : "";
+Status FinishTree(const oci::ContainerMount& mount, const ContainerMountOptions& options,
+                  int tree_fd) {
+  RETURN_IF_ERROR(ChangeMount(
+      tree_fd, {.set = options.set_all, .clear = options.clear_all, .all = true}, mount));
+  return ChangeMount(tree_fd, {.propagation = options.propagation, .all = options.propagation_all},
+                     mount);
 }
 
-Result<UniqueFd> NewFilesystem(const oci::ContainerMount& mount, const std::string& type,
-                               const ContainerMountOptions& options) {
-  const auto fail = [&mount](int rc, int fs_fd) {
-    Error error = MountError(rc, mount);
-    if (fs_fd >= 0) error.what += KernelMessage(fs_fd);
-    return error;
-  };
-  const UniqueFd fs(sys::Fsopen(type.c_str()));
-  if (fs.get() < 0) return fail(fs.get(), -1);
-  const std::string source = mount.source.empty() ? type : mount.source;
-  int rc = sys::Fsconfig(fs.get(), FSCONFIG_SET_STRING, "source", source.c_str(), 0);
-  for (const std::string& words : options.superblock)
-    for (const std::string& word : Split(words, ',')) {
-      if (rc < 0) return fail(rc, fs.get());
-      const size_t equals = word.find('=');
-      const std::string key = word.substr(0, equals);
-      if (equals == std::string::npos)
-        rc = sys::Fsconfig(fs.get(), FSCONFIG_SET_FLAG, key.c_str(), nullptr, 0);
-      else
-        rc =
-            sys::Fsconfig(fs.get(), FSCONFIG_SET_STRING, key.c_str(), word.c_str() + equals + 1, 0);
-    }
-  if (rc >= 0) rc = sys::Fsconfig(fs.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0);
-  if (rc < 0) return fail(rc, fs.get());
-  UniqueFd tree(sys::Fsmount(fs.get(), static_cast<unsigned>(options.set)));
-  if (tree.get() < 0) return fail(tree.get(), fs.get());
+// A bind mount, detached and finished; where: by the parent when the child may not.
+Result<UniqueFd> BindTree(const PreparedContainerMounts& m, const oci::ContainerMount& mount,
+                          const ContainerMountOptions& options) {
+  ASSIGN_OR_RETURN(UniqueFd tree, CloneSource(m, mount, options.bind_all));
+  // The child's own clones are slaves by what it did to "/".
+  if (!RootIsShared(m))
+    RETURN_IF_ERROR(ChangeMount(tree.get(), {.propagation = MS_SLAVE, .all = true}, mount));
+  if (options.idmap || !mount.uid_mappings.empty() || !mount.gid_mappings.empty())
+    RETURN_IF_ERROR(MapOwners(m, mount, options.idmap_all, tree.get()));
+  RETURN_IF_ERROR(ChangeMount(tree.get(), {.set = options.set, .clear = options.clear}, mount));
+  RETURN_IF_ERROR(FinishTree(mount, options, tree.get()));
   return tree;
 }
 
-// The destination, made when it is not there: a file for a file, else a directory.
-Result<UniqueFd> OpenDestination(int root_fd, const oci::ContainerMount& mount, int tree_fd) {
-  struct stat st;
-  if (::fstat(tree_fd, &st) != 0) return SysError(errno, mount.destination);
-  // /proc and /sys of an image may not be links to elsewhere (CVE-2019-16884, CVE-2019-19921).
-  const bool strict = mount.type == "proc" || mount.type == "sysfs";
+// A tmpfs has the mode of what it covers unless one is asked for, and with tmpcopyup what is in it.
+Status MountTmpfs(PreparedContainerMounts& m, const oci::ContainerMount& mount,
+                  ContainerMountOptions options) {
   ASSIGN_OR_RETURN(
-      const RootedPath place,
-      RootedPath::Make(root_fd, mount.destination, strict ? Links::kNone : Links::kInRoot));
-  Result<UniqueFd> there = place.Open(O_PATH);
-  if (there || there.error().code != Code::kNotFound) return there;
-  if (S_ISDIR(st.st_mode)) return place.MakeDirectories(0755, 0, 0);
-  const size_t slash = mount.destination.rfind('/');
-  if (slash != std::string::npos && slash > 0) {
-    ASSIGN_OR_RETURN(const RootedPath parent,
-                     RootedPath::Make(root_fd, mount.destination.substr(0, slash)));
-    ASSIGN_OR_RETURN(const UniqueFd made, parent.MakeDirectories(0755, 0, 0));
+      const UniqueFd target,
+      OpenOrMakeTarget(m.root.get(), CleanPath(mount.destination), TargetKind::kDirectory));
+  struct stat st {};
+  if (::fstat(target.get(), &st) != 0) return SysError(errno, mount.destination);
+  const bool named = std::any_of(options.superblock.begin(), options.superblock.end(),
+                                 [](const std::string& word) { return word.starts_with("mode="); });
+  if (!named) {
+    char mode[16];
+    std::snprintf(mode, sizeof mode, "mode=%o", st.st_mode & 07777u);
+    options.superblock.push_back(mode);
   }
-  ASSIGN_OR_RETURN(const UniqueFd file, place.CreateFile(0644));
-  return place.Open(O_PATH);
-}
-
-Status Attach(int root_fd, const oci::ContainerMount& mount, int tree_fd) {
-  ASSIGN_OR_RETURN(const UniqueFd target, OpenDestination(root_fd, mount, tree_fd));
-  const int rc = sys::MoveMount(tree_fd, "", target.get(), "",
-                                MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
-  return rc < 0 ? Status(MountError(rc, mount)) : OkStatus();
-}
-
-Status Finish(const oci::ContainerMount& mount, const ContainerMountOptions& options, int tree_fd) {
-  if ((options.set_all | options.clear_all) != 0)
-    RETURN_IF_ERROR(SetAttributes(tree_fd, options.set_all, options.clear_all, 0, true, mount));
-  if (options.propagation != 0)
-    RETURN_IF_ERROR(
-        SetAttributes(tree_fd, 0, 0, options.propagation, options.propagation_all, mount));
-  return OkStatus();
-}
-
-bool IsPureV2() {
-  struct statfs fs;
-  return ::statfs("/sys/fs/cgroup", &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC;
-}
-
-// One v1 hierarchy or the v2 tree of a hybrid host, below the tmpfs at the destination.
-Status MountHierarchy(PreparedContainerMounts& m, const oci::ContainerMount& mount,
-                      const ContainerMountOptions& options, const std::string& name) {
-  oci::ContainerMount one = mount;
-  one.destination += "/" + name;
-  struct statfs fs;
-  const std::string host = "/sys/fs/cgroup/" + name;
-  if (::statfs(host.c_str(), &fs) != 0) return SysError(errno, host);
-  ContainerMountOptions own;
-  own.set = options.set;
-  Result<UniqueFd> tree = Error{.what = ""};
-  if (fs.f_type == CGROUP2_SUPER_MAGIC) {
-    tree = NewFilesystem(one, "cgroup2", own);
-  } else if (fs.f_type == CGROUP_SUPER_MAGIC) {
-    own.superblock =
-        name == "systemd" ? std::vector<std::string>{"none", "name=systemd"} : Split(name, ',');
-    tree = NewFilesystem(one, "cgroup", own);
-  } else {
-    return OkStatus();
+  const uint64_t readonly = options.set & MOUNT_ATTR_RDONLY;
+  options.set &= ~readonly;
+  ASSIGN_OR_RETURN(const UniqueFd tree, NewFilesystem(mount, "tmpfs", options));
+  if (options.copy_up) {
+    ASSIGN_OR_RETURN(const UniqueFd from, OpenAt(target.get(), ".", O_RDONLY | O_DIRECTORY));
+    ASSIGN_OR_RETURN(const UniqueFd to, OpenAt(tree.get(), ".", O_RDONLY | O_DIRECTORY));
+    RETURN_IF_ERROR(CopyTree({.source = from.get(), .target = to.get()}));
   }
-  if (!tree) return std::move(tree).error();
-  return Attach(m.root.get(), one, tree->get());
-}
-
-Status MountCgroup(PreparedContainerMounts& m, const oci::ContainerMount& mount,
-                   const ContainerMountOptions& options) {
-  if (!m.where.cgroup_namespace) {
-    oci::ContainerMount bind = mount;
-    bind.source = "/sys/fs/cgroup";
-    ASSIGN_OR_RETURN(const UniqueFd tree, CloneSource(bind, "", true));
-    RETURN_IF_ERROR(SetAttributes(tree.get(), MOUNT_ATTR_RDONLY | options.set, 0, 0, true, bind));
-    return Attach(m.root.get(), bind, tree.get());
-  }
-  ContainerMountOptions plain;
-  plain.set = options.set;
-  if (IsPureV2() || mount.type == "cgroup2") {
-    ASSIGN_OR_RETURN(const UniqueFd tree, NewFilesystem(mount, "cgroup2", plain));
-    return Attach(m.root.get(), mount, tree.get());
-  }
-  ContainerMountOptions shelf;
-  shelf.set = options.set & ~static_cast<uint64_t>(MOUNT_ATTR_RDONLY);
-  shelf.superblock = {"mode=755"};
-  ASSIGN_OR_RETURN(const UniqueFd tree, NewFilesystem(mount, "tmpfs", shelf));
-  RETURN_IF_ERROR(Attach(m.root.get(), mount, tree.get()));
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory("/sys/fs/cgroup"));
-  for (const std::string& name : names) {
-    struct stat st;
-    const std::string path = "/sys/fs/cgroup/" + name;
-    if (::lstat(path.c_str(), &st) != 0 || !S_ISDIR(st.st_mode)) continue;
-    RETURN_IF_ERROR(MountHierarchy(m, mount, options, name));
-  }
-  return SetAttributes(tree.get(), options.set, 0, 0, false, mount);
+  RETURN_IF_ERROR(AttachMount(m, mount, tree.get()));
+  if (readonly != 0 && CleanPath(mount.destination) == "/dev")
+    m.late_readonly_dev = true;  // devices are made in it first
+  else
+    RETURN_IF_ERROR(ChangeMount(tree.get(), {.set = readonly}, mount));
+  return FinishTree(mount, options, tree.get());
 }
 
 Status MountOne(PreparedContainerMounts& m, size_t index) {
   const oci::ContainerMount& mount = m.config->mounts[index];
-  ASSIGN_OR_RETURN(ContainerMountOptions options,
+  ASSIGN_OR_RETURN(const ContainerMountOptions options,
                    ReadMountOptions(mount.options, mount.destination));
-  if (mount.type == "cgroup" || (mount.type == "cgroup2" && !options.bind))
-    return MountCgroup(m, mount, options);
-  if (options.copy_up)
-    return Error{.code = Code::kUnsupported,
-                 .what = "option \"tmpcopyup\" of the mount at " + mount.destination,
-                 .field = "mounts"};
-  UniqueFd tree;
-  if (options.bind || mount.type == "bind") {
-    if (m.sources[index].valid()) {
-      tree = std::move(m.sources[index]);
-    } else {
-      ASSIGN_OR_RETURN(tree, CloneSource(mount, m.where.bundle, options.bind_all));
-    }
-    if ((options.set | options.clear) != 0)
-      RETURN_IF_ERROR(SetAttributes(tree.get(), options.set, options.clear, 0, false, mount));
-  } else {
-    ASSIGN_OR_RETURN(tree, NewFilesystem(mount, mount.type, options));
+  if (IsBind(mount, options)) {
+    if (m.sources[index].valid()) return AttachMount(m, mount, m.sources[index].get());
+    ASSIGN_OR_RETURN(const UniqueFd tree, BindTree(m, mount, options));
+    return AttachMount(m, mount, tree.get());
   }
-  RETURN_IF_ERROR(Attach(m.root.get(), mount, tree.get()));
-  return Finish(mount, options, tree.get());
+  if (options.idmap)
+    return Error{.code = Code::kUnsupported,
+                 .what = "option \"idmap\" of the mount at " + mount.destination +
+                         ", which is no bind mount",
+                 .field = "mounts"};
+  if (mount.type == "cgroup" || mount.type == "cgroup2") return MountCgroups(m, mount, options);
+  if (mount.type == "tmpfs") return MountTmpfs(m, mount, options);
+  ASSIGN_OR_RETURN(const UniqueFd tree, NewFilesystem(mount, mount.type, options));
+  RETURN_IF_ERROR(AttachMount(m, mount, tree.get()));
+  return FinishTree(mount, options, tree.get());
 }
 
-// A sysctl that is not of a namespace of the container's own would be the host's.
-Status CheckSysctl(const std::string& name, const ContainerMountSurroundings& where) {
-  std::string dotted = name;
-  if (dotted.find('/') != std::string::npos && dotted.find('.') == std::string::npos)
-    for (char& c : dotted)
-      if (c == '/') c = '.';
-  const bool ipc = dotted.starts_with("kernel.msg") || dotted.starts_with("kernel.shm") ||
-                   dotted == "kernel.sem" || dotted.starts_with("fs.mqueue.");
-  const bool uts = dotted == "kernel.domainname" || dotted == "kernel.hostname";
-  const bool traversal = dotted.find("..") != std::string::npos;
-  if (!traversal && ((ipc && where.own_ipc) || (uts && where.own_uts) ||
-                     (dotted.starts_with("net.") && where.own_network)))
-    return OkStatus();
-  return Error{.code = Code::kInvalidArgument,
-               .what = "sysctl \"" + name + "\" is not in a separate kernel namespace",
-               .field = "linux.sysctl"};
+// Where the mount that holds `path` is attached.
+Result<std::string> MountPointOf(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string table, ReadFile("/proc/self/mountinfo", kMountTableBytes));
+  struct statx st {};
+  if (::statx(AT_FDCWD, path.c_str(), 0, STATX_MNT_ID, &st) != 0) return SysError(errno, path);
+  const std::string id = std::to_string(st.stx_mnt_id);
+  for (const std::string& line : Split(table, '\n')) {
+    const std::vector<std::string> fields = Split(line, ' ');
+    if (fields.size() > 4 && fields[0] == id) return fields[4];
+  }
+  return Error{.code = Code::kNotFound, .what = "the mount of " + path};
+}
+
+Status SetPropagations(const PreparedContainerMounts& m) {
+  if (!RootIsShared(m)) {
+    if (::mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) == 0) return OkStatus();
+    return SysError(errno, "make every mount a slave");
+  }
+  // The root's own mount must not appear on the host.
+  ASSIGN_OR_RETURN(const std::string point, MountPointOf(m.where.rootfs));
+  if (::mount(nullptr, point.c_str(), nullptr, MS_PRIVATE, nullptr) != 0)
+    return SysError(errno, "make " + point + " private");
+  return OkStatus();
+}
+
+// Cloned detached and attached where it is, so that hooks find the container's mounts there.
+Status AttachRoot(PreparedContainerMounts& m) {
+  const std::string& path = m.where.rootfs;
+  m.root = UniqueFd(sys::OpenTree(AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | AT_RECURSIVE));
+  if (m.root.get() < 0) return SysError(-m.root.get(), "clone the root " + path);
+  // Without this the root, a peer of the host's, could not be entered.
+  RETURN_IF_ERROR(ChangeMount(m.root.get(), {.propagation = MS_SLAVE}, {}));
+  const int rc = sys::MoveMount(m.root.get(), "", AT_FDCWD, path.c_str(), MOVE_MOUNT_F_EMPTY_PATH);
+  return rc < 0 ? Status(SysError(-rc, "attach the root " + path)) : OkStatus();
+}
+
+// A host's procfs and sysfs that stay mounted beside a root that was only moved could be unmasked.
+Status UnmountHostViews(const PreparedContainerMounts& m) {
+  ASSIGN_OR_RETURN(const std::string table, ReadFile("/proc/self/mountinfo", kMountTableBytes));
+  for (const std::string& line : Split(table, '\n')) {
+    const std::vector<std::string> fields = Split(line, ' ');
+    const auto dash = std::find(fields.begin(), fields.end(), "-");
+    if (fields.size() < 7 || dash == fields.end() || dash + 1 == fields.end()) continue;
+    const std::string& point = fields[4];
+    const std::string& type = *(dash + 1);
+    if ((type != "proc" && type != "sysfs") || point.starts_with(m.where.rootfs + "/")) continue;
+    if (::umount2(point.c_str(), MNT_DETACH) != 0 && errno != EINVAL && errno != EPERM &&
+        errno != ENOENT)
+      return SysError(errno, "unmount " + point);
+  }
+  return OkStatus();
+}
+
+// Taken while the host's /dev is in reach: nothing of the container's is trusted to be the null
+// device (CVE-2025-31133).
+Status TakeNull(PreparedContainerMounts& m) {
+  if (m.config->linux_.masked_paths.empty()) return OkStatus();
+  m.null = UniqueFd(sys::OpenTree(AT_FDCWD, "/dev/null", OPEN_TREE_CLONE));
+  if (m.null.get() < 0) return SysError(-m.null.get(), "clone /dev/null");
+  struct stat st {};
+  if (::fstat(m.null.get(), &st) != 0) return SysError(errno, "/dev/null");
+  if (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
+    return Error{.code = Code::kForbidden, .what = "/dev/null is not the null device"};
+  return OkStatus();
+}
+
+Status CheckRoot(const PreparedContainerMounts& m) {
+  struct stat st {};
+  if (::stat(m.where.rootfs.c_str(), &st) != 0)
+    return SysError(errno, "invalid rootfs: " + m.where.rootfs);
+  if (!S_ISDIR(st.st_mode) || CleanPath(m.where.rootfs) == "/")
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "invalid rootfs: " + m.where.rootfs,
+                 .field = "root.path"};
+  return OkStatus();
 }
 
 }  // namespace
@@ -234,37 +230,36 @@ Result<PreparedContainerMounts> PrepareContainerMounts(const oci::ContainerConfi
                  .what = "mounts without a mount namespace",
                  .field = "mounts"};
   for (const auto& [name, value] : config.linux_.sysctl)
-    RETURN_IF_ERROR(CheckSysctl(name, m.where));
-  struct stat st;
-  if (::stat(m.where.rootfs.c_str(), &st) != 0)
-    return SysError(errno, "invalid rootfs: " + m.where.rootfs);
-  if (!m.where.user_namespace) return m;
+    RETURN_IF_ERROR(CheckSysctl(name, value, m.where));
+  RETURN_IF_ERROR(CheckRoot(m));
   for (size_t i = 0; i < config.mounts.size(); ++i) {
     const oci::ContainerMount& mount = config.mounts[i];
     ASSIGN_OR_RETURN(const ContainerMountOptions options,
                      ReadMountOptions(mount.options, mount.destination));
-    if ((!options.bind && mount.type != "bind") || mount.type == "cgroup2") continue;
-    Result<UniqueFd> tree = CloneSource(mount, m.where.bundle, options.bind_all);
-    if (!tree) {
-      if (::geteuid() != 0) continue;  // an ordinary user: the child does it in its own namespace
+    // What the child's user namespace could not reach, or not map.
+    const bool mapped = options.idmap || !mount.uid_mappings.empty();
+    if (!IsBind(mount, options) || !(m.where.user_namespace || mapped)) continue;
+    Result<UniqueFd> tree = BindTree(m, mount, options);
+    if (tree)
+      m.sources[i] = std::move(*tree);
+    else if (::geteuid() == 0 || mapped)  // an ordinary user's child does it in its own namespace
       return std::move(tree).error();
-    }
-    RETURN_IF_ERROR(SetAttributes(tree->get(), 0, 0, MS_SLAVE, true, mount));
-    m.sources[i] = std::move(*tree);
   }
   return m;
 }
 
 Status MakeContainerMounts(PreparedContainerMounts& m) {
   if (!m.where.own_mounts) return OkStatus();
-  const char* root = m.where.rootfs.c_str();
-  if (::mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
-    return SysError(errno, "make every mount a slave");
-  if (::mount(root, root, nullptr, MS_BIND | MS_REC, nullptr) != 0)
-    return SysError(errno, "bind the root " + m.where.rootfs);
-  ASSIGN_OR_RETURN(m.root, Open(m.where.rootfs, O_PATH | O_DIRECTORY));
-  for (size_t i = 0; i < m.config->mounts.size(); ++i) RETURN_IF_ERROR(MountOne(m, i));
-  return MakeContainerDevices(m);
+  const mode_t umask_before = ::umask(0);
+  const auto all = [&m]() -> Status {
+    RETURN_IF_ERROR(SetPropagations(m));
+    RETURN_IF_ERROR(AttachRoot(m));
+    for (size_t i = 0; i < m.config->mounts.size(); ++i) RETURN_IF_ERROR(MountOne(m, i));
+    return MakeContainerDevices(m);
+  };
+  Status made = all();
+  ::umask(umask_before);
+  return made;
 }
 
 Status EnterContainerRoot(PreparedContainerMounts& m) {
@@ -272,15 +267,22 @@ Status EnterContainerRoot(PreparedContainerMounts& m) {
     if (::chroot(m.where.rootfs.c_str()) != 0) return SysError(errno, "chroot");
     return ::chdir("/") == 0 ? OkStatus() : Status(SysError(errno, "chdir"));
   }
+  RETURN_IF_ERROR(TakeNull(m));
+  if (m.where.no_pivot) RETURN_IF_ERROR(UnmountHostViews(m));
   if (::fchdir(m.root.get()) != 0) return SysError(errno, "enter the root");
   if (m.where.no_pivot) {
-    if (::mount(".", "/", nullptr, MS_MOVE, nullptr) != 0) return SysError(errno, "move the root");
+    const int rc = sys::MoveMount(m.root.get(), "", AT_FDCWD, "/", MOVE_MOUNT_F_EMPTY_PATH);
+    if (rc < 0) return SysError(-rc, "move the root");
     if (::chroot(".") != 0) return SysError(errno, "chroot");
   } else {
+    ASSIGN_OR_RETURN(const UniqueFd old_root, Open("/", O_PATH | O_DIRECTORY));
     if (const int rc = sys::PivotRoot(".", "."); rc < 0) return SysError(-rc, "pivot_root");
+    // What is unmounted here must not be unmounted on the host.
+    if (RootIsShared(m))
+      RETURN_IF_ERROR(ChangeMount(old_root.get(), {.propagation = MS_SLAVE, .all = true}, {}));
+    if (::fchdir(old_root.get()) != 0) return SysError(errno, "enter the old root");
     if (::umount2(".", MNT_DETACH) != 0) return SysError(errno, "unmount the old root");
   }
-  m.root.reset();
   return ::chdir("/") == 0 ? OkStatus() : Status(SysError(errno, "chdir"));
 }
 

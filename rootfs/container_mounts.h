@@ -25,15 +25,19 @@ struct ContainerMountSurroundings {
 struct PreparedContainerMounts {
   const oci::ContainerConfig* config = nullptr;  // borrowed
   ContainerMountSurroundings where;
-  // Cloned by who may: sources of bind mounts by their index, and devices, for a user namespace.
-  std::vector<UniqueFd> sources, devices;
-  UniqueFd root;
+  std::vector<UniqueFd> sources;   // of bind mounts by their index, cloned by who may, finished
+  UniqueFd root;                   // the mount that becomes "/"
+  UniqueFd null;                   // the host's /dev/null, verified, for masked files
+  bool late_readonly_dev = false;  // /dev becomes read-only when its devices are there
 };
 
-// In the parent, before the clone. Nothing outlives the descriptors.
+// In the parent, before the clone. Nothing outlives the descriptors. `config` outlives the result.
+// kInvalidArgument with `field` for what config.json may not ask for (a sysctl of the host's, a
+// mount without a mount namespace), kKernel for a source that is not there.
 Result<PreparedContainerMounts> PrepareContainerMounts(const oci::ContainerConfig& config,
                                                        ContainerMountSurroundings where);
-// In the child, in this order. The root becomes "/" with the second.
+// In the child, in this order, with CAP_SYS_ADMIN over its mount namespace. The root becomes "/"
+// with the second.
 Status MakeContainerMounts(PreparedContainerMounts& mounts);
 Status EnterContainerRoot(PreparedContainerMounts& mounts);
 // Sysctls, masked and read-only paths, the read-only root, its propagation.

@@ -1,26 +1,24 @@
 // The last changes of a container's root: what is taken away from it.
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
-#include <sys/vfs.h>
 
 #include "base/file.h"
 #include "base/rooted_path.h"
 #include "base/sys_raw.h"
 #include "rootfs/container_mount_options.h"
 #include "rootfs/container_mounts.h"
+#include "rootfs/container_sysctl.h"
 
 namespace hutch::rootfs {
 namespace {
 
 constexpr unsigned kByDescriptors = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
 
-Status SetReadonly(int tree_fd, const std::string& path) {
+Status SetReadonly(int tree_fd, const std::string& path, unsigned depth = 0) {
   mount_attr attributes{};
   attributes.attr_set = MOUNT_ATTR_RDONLY;
-  const int rc = sys::MountSetattr(tree_fd, "", AT_EMPTY_PATH, &attributes);
+  const int rc = sys::MountSetattr(tree_fd, "", AT_EMPTY_PATH | depth, &attributes);
   return rc < 0 ? Status(SysError(-rc, "make " + path + " read-only")) : OkStatus();
 }
 
@@ -45,21 +43,8 @@ Status MakeReadonly(int root_fd, const std::string& path) {
   const UniqueFd tree(
       sys::OpenTree(target.get(), "", OPEN_TREE_CLONE | AT_EMPTY_PATH | AT_RECURSIVE));
   if (tree.get() < 0) return SysError(-tree.get(), "clone " + path);
-  RETURN_IF_ERROR(SetReadonly(tree.get(), path));
+  RETURN_IF_ERROR(SetReadonly(tree.get(), path, AT_RECURSIVE));
   return Cover(tree.get(), target.get(), path);
-}
-
-// /dev/null proves to be the null device before anything is hidden behind it (CVE-2025-31133).
-Result<UniqueFd> NullClone(int root_fd) {
-  ASSIGN_OR_RETURN(const RootedPath place, RootedPath::Make(root_fd, "dev/null", Links::kNone));
-  ASSIGN_OR_RETURN(const UniqueFd null, place.Open(O_PATH | O_NOFOLLOW));
-  struct stat st;
-  if (::fstat(null.get(), &st) != 0) return SysError(errno, "/dev/null");
-  if (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
-    return Error{.code = Code::kForbidden, .what = "/dev/null is not the null device"};
-  UniqueFd tree(sys::OpenTree(null.get(), "", OPEN_TREE_CLONE | AT_EMPTY_PATH));
-  if (tree.get() < 0) return SysError(-tree.get(), "clone /dev/null");
-  return tree;
 }
 
 Result<UniqueFd> EmptyDirectory() {
@@ -74,31 +59,35 @@ Result<UniqueFd> EmptyDirectory() {
   return tree;
 }
 
-Status Mask(int root_fd, const std::string& path) {
-  ASSIGN_OR_RETURN(const UniqueFd target, OpenTarget(root_fd, path));
-  if (!target.valid()) return OkStatus();
-  struct stat st;
-  if (::fstat(target.get(), &st) != 0) return SysError(errno, path);
-  ASSIGN_OR_RETURN(const UniqueFd tree,
-                   S_ISDIR(st.st_mode) ? EmptyDirectory() : NullClone(root_fd));
-  return Cover(tree.get(), target.get(), path);
+// The first of a kind is attached itself; those after it are clones of what is attached by then.
+Status CoverWithCopy(UniqueFd& cover, bool& used, int target_fd, const std::string& path) {
+  if (!used) {
+    used = true;
+    return Cover(cover.get(), target_fd, path);
+  }
+  const UniqueFd tree(sys::OpenTree(cover.get(), "", OPEN_TREE_CLONE | AT_EMPTY_PATH));
+  if (tree.get() < 0) return SysError(-tree.get(), "clone what covers " + path);
+  return Cover(tree.get(), target_fd, path);
 }
 
-Status WriteSysctl(int root_fd, const std::string& name, const std::string& value) {
-  std::string path = "proc/sys/" + name;
-  if (name.find('/') == std::string::npos)
-    for (char& c : path)
-      if (c == '.') c = '/';
-  ASSIGN_OR_RETURN(const RootedPath place, RootedPath::Make(root_fd, path, Links::kNone));
-  ASSIGN_OR_RETURN(const UniqueFd file, place.Open(O_WRONLY));
-  struct statfs fs;
-  if (::fstatfs(file.get(), &fs) != 0 || fs.f_type != PROC_SUPER_MAGIC)
-    return Error{.code = Code::kForbidden, .what = "sysctl " + name + ": /proc is no procfs"};
-  Status written = WriteAll(file.get(), value);
-  if (written) return written;
-  Error error = std::move(written).error();
-  error.what = "sysctl " + name + ": " + error.what;
-  return error;
+Status MaskAll(PreparedContainerMounts& m, int root_fd) {
+  UniqueFd empty;
+  bool null_used = false, empty_used = false;
+  for (const std::string& path : m.config->linux_.masked_paths) {
+    ASSIGN_OR_RETURN(const UniqueFd target, OpenTarget(root_fd, path));
+    if (!target.valid()) continue;
+    struct stat st {};
+    if (::fstat(target.get(), &st) != 0) return SysError(errno, path);
+    if (!S_ISDIR(st.st_mode)) {
+      RETURN_IF_ERROR(CoverWithCopy(m.null, null_used, target.get(), path));
+      continue;
+    }
+    if (!empty.valid()) {
+      ASSIGN_OR_RETURN(empty, EmptyDirectory());
+    }
+    RETURN_IF_ERROR(CoverWithCopy(empty, empty_used, target.get(), path));
+  }
+  return OkStatus();
 }
 
 Status SetPropagation(const std::string& word) {
@@ -119,12 +108,19 @@ Status SetPropagation(const std::string& word) {
 Status SealContainerRoot(PreparedContainerMounts& m) {
   const oci::ContainerLinux& linux_part = m.config->linux_;
   ASSIGN_OR_RETURN(const UniqueFd root, Open("/", O_PATH | O_DIRECTORY));
-  for (const auto& [name, value] : linux_part.sysctl)
-    RETURN_IF_ERROR(WriteSysctl(root.get(), name, value));
+  if (!linux_part.sysctl.empty()) {
+    ASSIGN_OR_RETURN(const UniqueFd proc, OpenVerifiedProc(root.get()));
+    for (const auto& [name, value] : linux_part.sysctl)
+      RETURN_IF_ERROR(WriteSysctl(proc.get(), name, value));
+  }
   if (!m.where.own_mounts) return OkStatus();
   for (const std::string& path : linux_part.readonly_paths)
     RETURN_IF_ERROR(MakeReadonly(root.get(), path));
-  for (const std::string& path : linux_part.masked_paths) RETURN_IF_ERROR(Mask(root.get(), path));
+  RETURN_IF_ERROR(MaskAll(m, root.get()));
+  if (m.late_readonly_dev) {
+    ASSIGN_OR_RETURN(const UniqueFd dev, OpenTarget(root.get(), "/dev"));
+    RETURN_IF_ERROR(SetReadonly(dev.get(), "/dev"));
+  }
   RETURN_IF_ERROR(SetPropagation(linux_part.rootfs_propagation));
   return m.config->root.readonly ? SetReadonly(root.get(), "the root") : OkStatus();
 }

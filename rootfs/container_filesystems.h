@@ -1,0 +1,38 @@
+// File systems of a container's own: proc, tmpfs, cgroup and whatever else the kernel can mount.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "oci/container_config.h"
+#include "rootfs/container_mount_options.h"
+#include "rootfs/container_mounts.h"
+
+namespace hutch::rootfs {
+
+// "error mounting "proc" to rootfs at "/proc": ...": the words engines know.
+Error MountError(int sys, const oci::ContainerMount& mount);
+
+// A detached mount of a new file system. kKernel with what the file system says about it.
+Result<UniqueFd> NewFilesystem(const oci::ContainerMount& mount, const std::string& type,
+                               const ContainerMountOptions& options);
+
+// mount_setattr on a mount that is detached or ours. `propagation` 0: as it is.
+struct MountChange {
+  uint64_t set = 0, clear = 0, propagation = 0;
+  bool all = false;  // and everything below it
+};
+Status ChangeMount(int tree_fd, const MountChange& change, const oci::ContainerMount& mount);
+
+// Resolves the destination in the root, makes it if it is missing, and attaches the mount there.
+// kForbidden for a destination in /proc that is not one of the few harmless files (CVE-2019-16884).
+Status AttachMount(PreparedContainerMounts& m, const oci::ContainerMount& mount, int tree_fd);
+
+// "cgroup" and "cgroup2": the container's own group and what is below. Without a cgroup namespace
+// it is bound from the host's tree, and only it (CVE-2023-25809). On a hybrid host a tmpfs with one
+// directory for each hierarchy.
+Status MountCgroups(PreparedContainerMounts& m, const oci::ContainerMount& mount,
+                    const ContainerMountOptions& options);
+
+}  // namespace hutch::rootfs

@@ -1,0 +1,17 @@
+// User namespaces that exist only to map the owners of a mount.
+#pragma once
+
+#include <vector>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "oci/runtime_spec.h"
+
+namespace hutch::rootfs {
+
+// A user namespace with these maps, held by the descriptor alone. By a process of ours that ends at
+// once; needs CAP_SETUID and CAP_SETGID in the caller's namespace. kInvalidArgument for empty maps.
+Result<UniqueFd> MakeMappingNamespace(const std::vector<oci::IdMapping>& uids,
+                                      const std::vector<oci::IdMapping>& gids);
+
+}  // namespace hutch::rootfs
