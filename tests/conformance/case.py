@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 
 import bundle as bundles
@@ -21,12 +22,18 @@ def mounts_below(directory):
 
 class Case(unittest.TestCase):
     maxDiff = None
+    times = None  # a list: (seconds, case)
 
     def run(self, result=None):
         difference = known.difference(self.id())
         if difference:
             self.__unittest_expecting_failure__ = True
-        return super().run(result)
+        began = time.monotonic()
+        try:
+            return super().run(result)
+        finally:
+            if self.times is not None:
+                self.times.append((time.monotonic() - began, self.id()))
 
     def setUp(self):
         self.work = pathlib.Path(tempfile.mkdtemp(prefix="conformance.")).resolve()

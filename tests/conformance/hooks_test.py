@@ -85,7 +85,7 @@ class Hooks(Case):
 
     def test_a_time_out_ends_the_hook(self):
         config = base_config("true")
-        config["hooks"] = {"createRuntime": [self.hook("sleep 100", timeout=1)]}
+        config["hooks"] = {"createRuntime": [self.hook("exec sleep 100", timeout=1)]}
         began = time.monotonic()
         done = self.run_to_end(config, check=False)
         self.assertEqual(done.returncode, 1)

@@ -2,7 +2,7 @@
 import os
 import subprocess
 
-from bundle import HOST_IDS, base_config, bind, mount, shell_config, with_user_namespace
+from bundle import DIRECTORIES, HOST_IDS, base_config, bind, mount, shell_config, with_user_namespace
 from case import Case
 
 
@@ -40,10 +40,8 @@ class Root(Case):
         self.assertEqual(self.said(config), "refused")
 
     def test_the_hosts_root_is_not_reachable(self):
-        said = self.said("ls /; ls /../.. ; cat /proc/self/mountinfo")
-        self.assertNotIn(str(self.work), "\n".join(said.split("\n")[:30]))
-        self.assertNotIn(" /proc/fs", said)
-        self.assertNotIn(".pivot", said)
+        said = self.said("ls /../..; ls -d /proc/1/root/../*")
+        self.assertEqual(set(said.split()), set(DIRECTORIES) | {f"/proc/1/root/../{name}" for name in DIRECTORIES})
 
     def test_nothing_of_the_hosts_is_mounted_inside(self):
         said = self.said("cut -d ' ' -f 5 /proc/self/mountinfo")
@@ -215,13 +213,14 @@ class FileSystems(Case):
         self.assertIn("ro", options_of(said.split("\n", 1)[1], "/sys")[0])
 
     def test_cgroup_is_the_containers_own(self):
-        config = shell_config("ls /sys/fs/cgroup | head -n 3; cat /proc/self/cgroup; touch /sys/fs/cgroup/x 2>/dev/null || echo refused")
+        config = shell_config("cat /proc/self/cgroup; for d in $(awk '/ - cgroup/ { print $5 }' /proc/self/mountinfo); do "
+                              "ls $d >/dev/null && mkdir $d/x 2>/dev/null || echo refused; done")
         config["linux"]["namespaces"].append({"type": "cgroup"})
         config["mounts"] += [mount("/sys", "sysfs", options=("nosuid", "noexec", "nodev", "ro")),
                              mount("/sys/fs/cgroup", "cgroup", options=("nosuid", "noexec", "nodev", "ro"))]
-        said = self.said(config)
-        self.assertIn("0::/\n", said)
-        self.assertTrue(said.endswith("refused"))
+        said = self.said(config).split()
+        self.assertIn("0::/", said)
+        self.assertEqual({word for word in said if ":" not in word}, {"refused"})
 
     def test_data_of_the_file_system_is_passed_on(self):
         config = base_config("true")
@@ -247,8 +246,8 @@ class Devices(Case):
         self.assertEqual(rows, [f"/dev/{name} {number} character special file" for name, number in numbers.items()])
 
     def test_they_can_be_used(self):
-        said = self.said("echo x >/dev/null && head -c 3 /dev/zero | wc -c; head -c 2 /dev/urandom | wc -c; echo x >/dev/full")
-        self.assertEqual(said.split(), ["3", "2"])
+        said = self.said("echo x >/dev/null && head -c 3 /dev/zero | wc -c; head -c 2 /dev/urandom | wc -c; (echo x >/dev/full) 2>/dev/null || echo full")
+        self.assertEqual(said.split(), ["3", "2", "full"])
 
     def test_the_symbolic_links_are_there(self):
         said = self.said("for l in fd stdin stdout stderr ptmx; do readlink /dev/$l; done").split()
@@ -279,7 +278,7 @@ class Devices(Case):
         self.assertEqual(self.said(config), "refused")
 
     def test_later_rules_go_before_earlier_ones(self):
-        config = shell_config("for d in one two; do : 2>/dev/null </dev/$d && echo $d; done; true")
+        config = shell_config("for d in one two; do dd if=/dev/$d count=0 2>/dev/null && echo $d; done; true")
         config["linux"]["devices"] = [{"path": "/dev/one", "type": "c", "major": 1, "minor": 11},
                                       {"path": "/dev/two", "type": "c", "major": 1, "minor": 3}]
         config["linux"]["resources"]["devices"] += [{"allow": True, "type": "c", "major": 1, "minor": 11, "access": "rwm"},

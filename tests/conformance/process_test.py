@@ -81,11 +81,11 @@ class Program(Case):
         (self.work / "kept").write_text("through")
         with open(self.work / "kept", "rb") as file:
             said = self.said("cat <&3; ls /proc/self/fd | wc -l", "--preserve-fds", "1", close_fds=False,
-                             preexec_fn=lambda: os.dup2(file.fileno(), 3))
+                             preexec_fn=lambda: (os.dup2(file.fileno(), 3), os.set_inheritable(3, True)))
         self.assertEqual(said, "through5")  # 0 to 3, and the directory
 
     def test_signals_are_as_usual(self):
-        said = self.said("grep -E '^Sig(Blk|Ign)' /proc/self/status",
+        said = self.said(base_config("grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"),
                          preexec_fn=lambda: signal.signal(signal.SIGQUIT, signal.SIG_DFL))
         self.assertRegex(said, r"SigBlk:\s+0+\nSigIgn:\s+0+$")
 
