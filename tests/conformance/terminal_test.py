@@ -133,8 +133,8 @@ class Foreground(Case):
         os.close(slave)
 
     def test_a_failed_start_restores_the_terminal(self):
-        running, master, slave, before = self.run_in_terminal("exit 0")
         (self.bundle.rootfs / "bin/sh").unlink()
-        running.wait(10)
+        running, _, slave, before = self.run_in_terminal("true")
+        self.assertEqual(running.wait(10), 1)
         self.assertEqual(termios.tcgetattr(slave), before)
         os.close(slave)
