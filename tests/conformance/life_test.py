@@ -304,7 +304,7 @@ class ListAndPs(Case):
         first, second = self.create(base_config("true")), self.create(base_config("true"))
         rows = json.loads(self.runtime.call("list", "--format", "json").stdout)
         self.assertEqual({row["id"]: row["status"] for row in rows}, {first: "created", second: "created"})
-        self.assertEqual(self.runtime.call("list", "--quiet").stdout.split(), sorted((first, second)))
+        self.assertEqual(sorted(self.runtime.call("list", "--quiet").stdout.split()), sorted((first, second)))
 
     def test_ps_tells_the_processes(self):
         name = self.sleeper()
