@@ -3,6 +3,7 @@ import itertools
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -60,7 +61,10 @@ class Case(unittest.TestCase):
 
     def _end_containers(self):
         for name in self.names:
-            self.runtime.call("delete", "--force", name, check=False)
+            try:
+                self.runtime.call("delete", "--force", name, check=False)
+            except subprocess.TimeoutExpired:
+                pass  # what is left is looked for next
 
     def _groups(self):
         if not self.names:
@@ -72,12 +76,19 @@ class Case(unittest.TestCase):
         self._end_containers()
         for path in reversed(mounts_below(self.work)):
             subprocess.run(["umount", "--lazy", path], check=False, capture_output=True)
+        self._remove_groups()
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def _remove_groups(self):
+        """Of containers that the runtime does not know, or hung over, with all their processes."""
         for path in reversed(self._groups()):
             try:
+                for pid in (path / "cgroup.procs").read_text().split():
+                    os.kill(int(pid), signal.SIGKILL)
+                runtimes.wait_for(lambda at=path: not (at / "cgroup.procs").read_text(), "the end of processes", 2)
                 path.rmdir()
-            except OSError:
+            except (OSError, AssertionError):
                 pass
-        shutil.rmtree(self.work, ignore_errors=True)
 
     # Names and files.
     def name(self):

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-PATIENCE = 20  # seconds
+PATIENCE = 10  # seconds
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
