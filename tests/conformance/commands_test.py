@@ -83,3 +83,20 @@ class Commands(Case):
     def test_debug_is_accepted(self):
         self.bundle.write(base_config("true"))
         self.runtime.call("--debug", "run", "--bundle", self.bundle.path, self.name())
+
+
+class CrunsExtras(Case):
+    """What crun's users have beyond runc's command line."""
+
+    def test_another_name_of_the_config(self):
+        (self.bundle.path / "other.json").write_text(json.dumps(base_config("echo", "other")))
+        done = self.runtime.call("run", "--bundle", self.bundle.path, "--config", self.bundle.path / "other.json", self.name())
+        self.assertEqual(done.stdout.strip(), "other")
+
+    def test_a_container_that_is_kept(self):
+        self.run_to_end(base_config("true"), "--keep")
+        self.assertEqual(self.runtime.status(self.names[-1]), "stopped")
+
+    def test_the_cgroup_manager_is_an_option(self):
+        self.bundle.write(base_config("true"))
+        self.runtime.call("--cgroup-manager", "cgroupfs", "run", "--bundle", self.bundle.path, self.name())

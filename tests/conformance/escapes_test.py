@@ -118,11 +118,11 @@ class Races(Escapes):
         self.assertGreater(exchanging.count, ROUNDS)
         self.untouched()
 
-    def race(self, where, destination):
+    def race(self, destination):
         volume = self.work / "volume"
         volume.mkdir()
         (volume / "a").mkdir()
-        (volume / "b").symlink_to("/" + os.path.relpath(self.victim, "/") if where == "absolute" else "../../../victim")
+        (volume / "b").symlink_to(self.victim)
         source = self.work / "source"
         source.mkdir()
         with Exchanging(volume / "a", volume / "b"):
@@ -135,11 +135,11 @@ class Races(Escapes):
 
     def test_mount_race_exchange(self):
         """CVE-2021-30465"""
-        self.race("absolute", "/work/a")
+        self.race("/work/a")
 
     def test_mkdir_race_outside_root(self):
         """CVE-2024-45310"""
-        self.race("absolute", "/work/a/b/c")
+        self.race("/work/a/b/c")
 
     def test_procfs_write_redirect(self):
         """CVE-2025-52881: a sysctl is written to what looks like procfs."""

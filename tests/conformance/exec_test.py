@@ -2,10 +2,11 @@
 import json
 import os
 import pathlib
+import subprocess
 
 from bundle import SOME_CAPABILITIES, base_config, with_user_namespace, without_namespace
 from case import Case
-from runtime import cgroup_directories, is_alive, wait_for
+from runtime import cgroup_directories, end, is_alive, wait_for
 from process_test import mask
 
 
@@ -77,6 +78,15 @@ class Process(Case):
         self.runtime.call("pause", name)
         self.assertNotEqual(self.exec(name, "true", check=False).returncode, 0)
         self.runtime.call("resume", name)
+
+    def test_in_a_paused_one_when_that_is_asked_for(self):
+        name = self.sleeper()
+        self.runtime.call("pause", name)
+        waiting = subprocess.Popen(self.runtime.words("exec", "--ignore-paused", name, "echo", "late"), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, text=True)
+        self.addCleanup(end, waiting)
+        self.runtime.call("resume", name)
+        self.assertEqual(waiting.communicate(timeout=10)[0], "late\n")
 
     def test_a_further_capability(self):
         name = self.sleeper()

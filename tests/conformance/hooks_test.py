@@ -83,6 +83,13 @@ class Hooks(Case):
         self.assertEqual(self.said(config), "ran")
         self.assertEqual(self.lines(), ["second"])
 
+    def test_one_need_not_read_its_input(self):
+        config = shell_config("echo ran")
+        config["annotations"] = {"long": "x" * 300000}  # more than a pipe holds
+        config["hooks"] = {point: [self.hook(f"echo {point} >>{self.log}")] for point in ("createRuntime", "poststop")}
+        self.assertEqual(self.said(config), "ran")
+        self.assertEqual(self.lines(), ["createRuntime", "poststop"])
+
     def test_a_time_out_ends_the_hook(self):
         config = base_config("true")
         config["hooks"] = {"createRuntime": [self.hook("exec sleep 100", timeout=1)]}
