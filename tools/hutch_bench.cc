@@ -175,12 +175,12 @@ bool WantsCopies(const BenchOptions& options) {
 }
 
 // Beside this program, else in PATH.
-std::string HutchProgram() {
+std::string ProgramBeside(const std::string& name) {
   char self[4096];
   const ssize_t size = ::readlink("/proc/self/exe", self, sizeof self);
   const std::string path(self, size > 0 ? static_cast<size_t>(size) : 0);
-  const std::string beside = path.substr(0, path.rfind('/')) + "/hutch";
-  return PathExists(beside) ? beside : "hutch";
+  const std::string beside = path.substr(0, path.rfind('/') + 1) + name;
+  return PathExists(beside) ? beside : name;
 }
 
 int PidOf(const std::string& socket) {
@@ -243,7 +243,8 @@ Result<int> Bench(BenchOptions options) {
                        .image = options.image.empty() ? ImportedImage::kReference : options.image,
                        .socket = options.socket,
                        .pools_off_socket = options.pools_off_socket,
-                       .hutch_program = HutchProgram(),
+                       .hutch_program = ProgramBeside("hutch"),
+                       .oci_program = ProgramBeside("hutch-oci"),
                        .copy_bytes = options.plan.copy_bytes,
                        .with_docker = options.with_docker};
   Surroundings host = Describe(options, rootfs);

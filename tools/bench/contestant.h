@@ -20,6 +20,7 @@ struct Setup {
   std::string socket;            // of hutchd
   std::string pools_off_socket;  // of a second hutchd with --pools=off; empty for none
   std::string hutch_program;     // the command line, for copies
+  std::string oci_program;       // hutch-oci
   uint64_t copy_bytes = 0;       // of the largest copy: hutch's sandbox must have room
   bool with_docker = false;      // start a dockerd
 };

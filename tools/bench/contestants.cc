@@ -39,7 +39,9 @@ class Bwrap : public Contestant {
 class OciRuntime : public Contestant {
  public:
   OciRuntime(const Setup& setup, std::string program)
-      : setup_(setup), program_(std::move(program)), base_(setup.work + "/" + program_) {}
+      : setup_(setup),
+        program_(std::move(program)),
+        base_(setup.work + "/" + program_.substr(program_.rfind('/') + 1)) {}
   ~OciRuntime() override {
     if (running_) IgnoreError(RunToEnd(Call({"delete", "--force", kRunning})), "best effort");
   }
@@ -119,6 +121,9 @@ template <class T>
 std::unique_ptr<Contestant> Make(const Setup& setup) {
   return std::make_unique<T>(setup);
 }
+std::unique_ptr<Contestant> MakeHutchOci(const Setup& setup) {
+  return std::make_unique<OciRuntime>(setup, setup.oci_program);
+}
 std::unique_ptr<Contestant> MakeRunc(const Setup& setup) {
   return std::make_unique<OciRuntime>(setup, "runc");
 }
@@ -127,10 +132,15 @@ std::unique_ptr<Contestant> MakeCrun(const Setup& setup) {
 }
 
 constexpr ContestantRow kContestants[] = {
-    {"hutch", "", MakeHutch},          {"hutch (pools off)", "", MakeHutchPoolsOff},
-    {"bwrap", "bwrap", Make<Bwrap>},   {"crun", "crun", MakeCrun},
-    {"runc", "runc", MakeRunc},        {"podman", "podman", MakePodman},
-    {"docker", "dockerd", MakeDocker}, {"plain fork+exec", "", Make<Plain>},
+    {"hutch", "", MakeHutch},
+    {"hutch (pools off)", "", MakeHutchPoolsOff},
+    {"bwrap", "bwrap", Make<Bwrap>},
+    {"hutch-oci", "", MakeHutchOci},
+    {"crun", "crun", MakeCrun},
+    {"runc", "runc", MakeRunc},
+    {"podman", "podman", MakePodman},
+    {"docker", "dockerd", MakeDocker},
+    {"plain fork+exec", "", Make<Plain>},
 };
 
 }  // namespace

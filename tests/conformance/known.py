@@ -1,0 +1,105 @@
+"""Where a runtime differs from the specification, or from what all runtimes' command lines share, and why.
+
+A case in this table must fail: when it passes, its row is to be taken out. Nothing is skipped by it. Only what depends on a
+race may do either (`sometimes`), and is told when it fails. The versions are those of Debian 12; hutch-oci has no row."""
+import fnmatch
+from typing import NamedTuple
+
+import runtime
+
+ANY = "*"
+
+
+class Known(NamedTuple):
+    program: str
+    before: tuple  # the first version without the difference, () for none known
+    where: str     # "v2", "hybrid" or ANY
+    cases: tuple   # shell patterns on module.Class.test
+    reason: str
+    sometimes: bool = False
+
+
+TABLE = [
+    # Both of them
+    *[Known(program, (), ANY, ("life_test.Delete.test_a_created_one_*",), "deletes a created container without --force: on purpose")
+      for program in ("runc", "crun")],
+    *[Known(program, (), ANY, ("process_test.Limits.test_an_rlimit_twice_*",), "takes the last of two rlimits of one kind")
+      for program in ("runc", "crun")],
+    *[Known(program, (), ANY, ("mounts_test.MaskedAndReadOnly.test_relative_*",), "takes relative paths for masks")
+      for program in ("runc", "crun")],
+    *[Known(program, before, ANY, ("process_test.Limits.test_scheduler", "process_test.Limits.test_an_unknown_scheduler_*",
+                                   "process_test.Limits.test_io_priority", "process_test.Limits.test_an_unknown_io_*"),
+            "knows neither scheduler nor ioPriority") for program, before in (("runc", (1, 2)), ("crun", (1, 9)))],
+    *[Known(program, (), ANY, ("escapes_test.Paths.test_image_dev_symlink",), "CVE-2026-41579, CVE-2026-47766: writes to where the image's /dev points")
+      for program in ("runc", "crun")],
+    *[Known(program, (), ANY, ("exec_test.Process.test_a_process_document",), "exec leaves oomScoreAdj as it is")
+      for program in ("runc", "crun")],
+
+    # runc
+    Known("runc", (), ANY, ("life_test.Create.test_a_version_that_is_none_*",), "does not look at ociVersion"),
+    Known("runc", (1, 2), ANY, ("mounts_test.Binds.test_id_mapped*",), "knows no idmap"),
+    Known("runc", (1, 2), ANY, ("mounts_test.FileSystems.test_tmpfs_with_its_options",), "gives a tmpfs the mode of what it covers"),
+    Known("runc", (), ANY, ("mounts_test.Root.test_propagation",), "rootfsPropagation is of the mounts the root comes from"),
+    Known("runc", (1, 2), ANY, ("namespaces_test.New.test_each_*", "namespaces_test.New.test_time_*"), "knows no time namespaces"),
+    Known("runc", (1, 2), ANY, ("namespaces_test.New.test_domainname",), "knows no domainname"),
+    Known("runc", (1, 2), ANY, ("namespaces_test.Rest.test_personality",), "knows no personality"),
+    Known("runc", (1, 2), ANY, ("namespaces_test.Joined.test_a_user_namespace_*",), "wants id maps for a user namespace that it joins"),
+    Known("runc", (), ANY, ("process_test.User.test_the_largest_id",), "takes no ids above 2^31-1"),
+    Known("runc", (1, 2), ANY, ("seccomp_test.Filter.test_flags",), "refuses all seccomp flags"),
+    Known("runc", (), ANY, ("hooks_test.Hooks.test_one_that_fails_afterwards_*",), "no further poststop hook runs after one that failed"),
+    Known("runc", (), ANY, ("hooks_test.Hooks.test_the_order_*", "hooks_test.Hooks.test_the_state_*"), "runs poststart hooks at create"),
+    Known("runc", (), ANY, ("escapes_test.Identity.test_exec_user_*",), "exec --user 4294967296 is taken"),
+    Known("runc", (), ANY, ("escapes_test.Proc.test_mask_devnull_*",), "CVE-2025-31133: the image's /dev/null, whatever it is"),
+    Known("runc", (), ANY, ("escapes_test.Races.test_mkdir_race_*",), "CVE-2024-45310: makes directories on the host", True),
+    Known("runc", (), "v2", ("life_test.ListAndPs.test_ps_*",), "calls ps(1), which fails in a guest that tells no time of boot"),
+    Known("runc", (), "v2", ("life_test.Delete.test_processes_that_*", "exec_test.Policy.*_without_a_pid_namespace"),
+          "leaves the cgroup of a container whose processes take their time to end", True),
+
+    Known("runc", (), ANY, ("commands_test.CrunsExtras.test_another_*", "commands_test.CrunsExtras.test_the_cgroup_manager_*"), "has no such option"),
+
+    # crun
+    Known("crun", (), ANY, ("cgroups_test.Limits.test_swap_*", "cgroups_test.Limits.test_values_*", "cgroups_test.Unified.test_keys_*",
+                            "escapes_test.Host.test_host_mountinfo_*", "escapes_test.Identity.test_bootstrap_*",
+                            "namespaces_test.Joined.test_a_path_*", "namespaces_test.New.test_an_unknown_*",
+                            "process_test.Limits.test_a_soft_limit_*", "process_test.Limits.test_an_unknown_rlimit_*"),
+          "a create that fails leaves its cgroup"),
+    Known("crun", (), ANY, ("commands_test.Commands.test_features",), "has no features"),
+    Known("crun", (), ANY, ("commands_test.Commands.test_spec_rootless",), "its rootless config has no maps"),
+    Known("crun", (), ANY, ("cgroups_test.Events.test_statistics_*",), "has no events"),
+    Known("crun", (), ANY, ("cgroups_test.Pause.test_resume_*",), "resumes what is not paused"),
+    Known("crun", (), ANY, ("exec_test.Policy.test_exec_equals_*",), "exec leaves noNewPrivileges out"),
+    Known("crun", (), ANY, ("exec_test.Process.test_a_further_*",), "exec --cap replaces the capabilities"),
+    Known("crun", (), ANY, ("exec_test.Process.test_environment_*",), "exec --env replaces the environment, PATH included"),
+    Known("crun", (), ANY, ("hooks_test.Hooks.test_a_path_that_*", "hooks_test.Hooks.test_a_program_that_*",
+                            "hooks_test.Hooks.test_one_that_fails_before_*"), "exits with 255 for a hook that fails"),
+    Known("crun", (), ANY, ("commands_test.CrunsExtras.test_a_container_that_*",), "1.8.1 has no --keep yet"),
+    Known("crun", (), ANY, ("exec_test.Process.test_in_a_paused_one_when_*",), "1.8.1 has no --ignore-paused yet"),
+    Known("crun", (), ANY, ("hooks_test.Hooks.*",), "is killed by SIGPIPE when a hook does not read its input", True),
+    Known("crun", (), ANY, ("life_test.Create.test_ids_that_*",), "takes /x for an id"),
+    Known("crun", (), ANY, ("life_test.Create.test_versions_*",), "refuses ociVersion 1.1 and later"),
+    Known("crun", (), ANY, ("life_test.Kill.test_an_unknown_*",), "takes an unknown signal for another"),
+    Known("crun", (), ANY, ("mounts_test.Binds.test_propagation_*",), "a mount that is to be shared is not"),
+    Known("crun", (), ANY, ("mounts_test.Devices.test_an_unknown_type_*", "mounts_test.Root.test_an_unknown_*",
+                            "process_test.Program.test_a_relative_working_*", "process_test.User.test_ids_out_*",
+                            "namespaces_test.New.test_one_twice_*", "namespaces_test.UserNamespace.test_maps_are_*",
+                            "seccomp_test.Notify.test_notify_without_*", "terminal_test.Terminal.test_a_socket_without_*"),
+          "takes the value without a word"),
+    Known("crun", (), ANY, ("namespaces_test.New.test_each_*", "namespaces_test.New.test_time_*"), "fails with a time namespace on new kernels"),
+    Known("crun", (), ANY, ("rootless_test.Rootless.test_limits_that_*",), "runs without the limits that it cannot set"),
+    Known("crun", (), ANY, ("seccomp_test.Notify.test_a_listener_gets_*",), "tells the listener ociVersion 0.2.0"),
+    Known("crun", (), ANY, ("escapes_test.Proc.test_proc_overmount_*",), "CVE-2019-16884: mounts over files of procfs"),
+    Known("crun", (), ANY, ("escapes_test.Identity.test_exec_user_*",), "CVE-2026-30892: exec takes what is no user"),
+    Known("crun", (), ANY, ("escapes_test.Descriptors.test_exec_no_ptrace_*",), "CVE-2016-9962: a descriptor of cgroupfs is seen for a moment", True),
+    Known("crun", (), ANY, ("terminal_test.Foreground.test_the_size_*",), "sets the size after the start", True),
+]
+
+
+def rows():
+    program, version = runtime.identity()
+    where = "v2" if runtime.is_unified() else "hybrid"
+    return [row for row in TABLE
+            if row.program == program and (not row.before or version < row.before) and row.where in (ANY, where)]
+
+
+def difference(case):
+    return next((row for row in rows() if any(fnmatch.fnmatchcase(case, pattern) for pattern in row.cases)), None)

@@ -1,0 +1,309 @@
+"""config.json: root and mounts."""
+import os
+import subprocess
+
+from bundle import DIRECTORIES, HOST_IDS, base_config, bind, mount, shell_config, with_user_namespace
+from case import Case
+
+
+def options_of(text, destination):
+    """Options of the last mount there, from the text of mountinfo."""
+    rows = [line.split() for line in text.splitlines() if line.split()[4] == destination]
+    return set(rows[-1][5].split(",")), rows[-1]
+
+
+class Root(Case):
+    def test_the_root_is_the_bundles(self):
+        (self.bundle.rootfs / "etc/mark").write_text("here")
+        self.assertEqual(self.said("cat /etc/mark"), "here")
+
+    def test_an_absolute_path(self):
+        config = shell_config("echo fine")
+        config["root"]["path"] = str(self.bundle.rootfs)
+        self.assertEqual(self.said(config), "fine")
+
+    def test_writable_by_default(self):
+        config = shell_config("echo text >/work/file")
+        del config["root"]["readonly"]
+        self.run_to_end(config)
+        self.assertEqual((self.bundle.rootfs / "work/file").read_text(), "text\n")
+
+    def test_read_only(self):
+        config = shell_config("touch /work/file; touch /tmp2 2>/dev/null; echo $?; touch /dev/shm/x && echo shm")
+        config["root"]["readonly"] = True
+        self.assertEqual(self.said(config).split(), ["1", "shm"])
+        self.assertFalse((self.bundle.rootfs / "work/file").exists())
+
+    def test_a_read_only_root_stays_so_with_privileges(self):
+        config = shell_config("mount -o remount,rw / 2>/dev/null; touch /work/file 2>/dev/null || echo refused")
+        config["root"]["readonly"] = True
+        self.assertEqual(self.said(config), "refused")
+
+    def test_the_hosts_root_is_not_reachable(self):
+        said = self.said("ls /../..; ls -d /proc/1/root/../*")
+        self.assertEqual(set(said.split()), set(DIRECTORIES) | {f"/proc/1/root/../{name}" for name in DIRECTORIES})
+
+    def test_nothing_of_the_hosts_is_mounted_inside(self):
+        said = self.said("cut -d ' ' -f 5 /proc/self/mountinfo")
+        extra = set(said.split()) - {"/", "/proc", "/dev", "/dev/pts", "/dev/shm"}
+        self.assertEqual({path for path in extra if not path.startswith(("/dev/", "/proc/"))}, set())
+
+    def test_without_pivot_root(self):
+        self.assertEqual(self.said("ls -d /etc/passwd", "--no-pivot"), "/etc/passwd")
+
+    def test_a_relative_bundle_path(self):
+        self.bundle.write(shell_config("echo fine"))
+        done = self.runtime.call("run", "--bundle", "bundle", self.name(), cwd=self.work)
+        self.assertEqual(done.stdout.strip(), "fine")
+
+    def test_propagation(self):
+        for value, mark in (("private", None), ("slave", "master:"), ("shared", "shared:"), ("unbindable", "unbindable")):
+            with self.subTest(value):
+                config = shell_config("cat /proc/self/mountinfo")
+                config["linux"]["rootfsPropagation"] = value
+                _, row = options_of(self.said(config), "/")
+                optional = row[6:row.index("-")]
+                if value in ("shared", "unbindable"):
+                    self.assertTrue(any(word.startswith(mark) for word in optional), row)
+                else:
+                    self.assertFalse(any(word.startswith("shared:") for word in optional), row)
+
+    def test_an_unknown_propagation_is_an_error(self):
+        config = base_config("true")
+        config["linux"]["rootfsPropagation"] = "nosuch"
+        self.refused(config)
+
+
+class Binds(Case):
+    def setUp(self):
+        super().setUp()
+        self.data = self.work / "data"
+        self.data.mkdir()
+        (self.data / "file").write_text("data")
+
+    def test_a_directory(self):
+        config = shell_config("cat /work/file; echo more >/work/more")
+        config["mounts"].append(bind(self.data, "/work"))
+        self.assertEqual(self.said(config), "data")
+        self.assertEqual((self.data / "more").read_text(), "more\n")
+
+    def test_a_file(self):
+        config = shell_config("cat /work/one")
+        config["mounts"].append(bind(self.data / "file", "/work/one"))
+        self.assertEqual(self.said(config), "data")
+
+    def test_the_type_may_be_left_out(self):
+        config = shell_config("cat /work/file")
+        row = bind(self.data, "/work")
+        del row["type"]
+        config["mounts"].append(row)
+        self.assertEqual(self.said(config), "data")
+
+    def test_a_relative_source_is_relative_to_the_bundle(self):
+        (self.bundle.path / "beside").mkdir()
+        (self.bundle.path / "beside/file").write_text("beside")
+        config = shell_config("cat /work/file")
+        config["mounts"].append(bind("beside", "/work"))
+        self.assertEqual(self.said(config, cwd="/"), "beside")
+
+    def test_destinations_that_are_not_there_are_made(self):
+        config = shell_config("cat /a/b/file /a/c")
+        config["mounts"] += [bind(self.data, "/a/b"), bind(self.data / "file", "/a/c")]
+        self.assertEqual(self.said(config), "datadata")
+
+    def test_a_source_that_is_not_there_is_an_error(self):
+        config = base_config("true")
+        config["mounts"].append(bind(self.work / "nowhere", "/work"))
+        self.refused(config, "nowhere|no such file")
+
+    def test_read_only_and_other_flags(self):
+        config = shell_config("cat /proc/self/mountinfo; touch /work/x 2>/dev/null || echo refused")
+        config["mounts"].append(bind(self.data, "/work", "ro", "nosuid", "nodev", "noexec"))
+        said = self.said(config)
+        self.assertTrue({"ro", "nosuid", "nodev", "noexec"} <= options_of(said.removesuffix("refused"), "/work")[0])
+        self.assertTrue(said.endswith("refused"))
+
+    def test_bind_is_one_mount_and_rbind_is_all(self):
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.data], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", self.data], check=False)
+        (self.data / "sub").mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.data / "sub"], check=True)
+        (self.data / "sub/inner").write_text("inner")
+        config = shell_config("ls /work/sub /var/sub | tr '\\n' ' '")
+        config["mounts"] += [mount("/work", "bind", str(self.data), ["bind"]), bind(self.data, "/var")]
+        self.assertEqual(self.said(config).split(), ["/var/sub:", "inner", "/work/sub:"])
+        subprocess.run(["umount", "-l", self.data], check=True)
+
+    def test_recursive_read_only(self):
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.data], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", self.data], check=False, capture_output=True)
+        (self.data / "sub").mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.data / "sub"], check=True)
+        config = shell_config("for d in /work /work/sub; do touch $d/x 2>/dev/null || echo refused; done")
+        config["mounts"].append(bind(self.data, "/work", "rro"))
+        said = self.said(config)
+        subprocess.run(["umount", "-l", self.data], check=True)
+        self.assertEqual(said.split(), ["refused", "refused"])
+
+    def test_later_mounts_lie_over_earlier_ones(self):
+        other = self.work / "other"
+        other.mkdir()
+        (other / "file").write_text("other")
+        config = shell_config("cat /work/file")
+        config["mounts"] += [bind(self.data, "/work"), bind(other, "/work")]
+        self.assertEqual(self.said(config), "other")
+
+    def test_propagation_of_a_mount(self):
+        for value in ("private", "rprivate", "slave", "rslave", "shared", "rshared", "unbindable", "runbindable"):
+            config = shell_config("cat /proc/self/mountinfo")
+            config["mounts"].append(bind(self.data, "/work", value))
+            _, row = options_of(self.said(config), "/work")
+            optional = " ".join(row[6:row.index("-")])
+            if "shared" in value:
+                self.assertIn("shared:", optional)
+            if "unbindable" in value:
+                self.assertIn("unbindable", optional)
+            if "private" in value:
+                self.assertEqual(optional, "")
+
+    def test_id_mapped(self):
+        os.chown(self.data / "file", 1000, 1000)
+        config = shell_config("stat -c %u:%g /work/file")
+        row = bind(self.data, "/work", "idmap")
+        row["uidMappings"] = row["gidMappings"] = [{"containerID": 1000, "hostID": 2000, "size": 10}]
+        config["mounts"].append(row)
+        self.assertEqual(self.said(config), "2000:2000")
+
+    def test_id_mapped_in_a_user_namespace(self):
+        self.bundle.give(HOST_IDS, HOST_IDS)
+        os.chown(self.data / "file", 5, 6)
+        config = shell_config("stat -c %u:%g /work/file")
+        with_user_namespace(config)
+        row = bind(self.data, "/work")
+        row["uidMappings"] = row["gidMappings"] = [{"containerID": 0, "hostID": HOST_IDS, "size": 1000}]
+        config["mounts"].append(row)
+        self.assertEqual(self.said(config), "5:6")
+
+
+class FileSystems(Case):
+    def test_tmpfs_with_its_options(self):
+        config = shell_config("cat /proc/self/mountinfo; stat -c %a /work")
+        config["mounts"].append(mount("/work", "tmpfs", options=("nosuid", "noexec", "size=1m", "mode=1750")))
+        said = self.said(config)
+        text, mode = said.rsplit("\n", 1)
+        options, row = options_of(text, "/work")
+        self.assertTrue({"nosuid", "noexec"} <= options)
+        self.assertIn("size=1024k", row[-1])
+        self.assertEqual(mode, "1750")
+
+    def test_a_tmpfs_with_the_files_that_were_there(self):
+        (self.bundle.rootfs / "work/sub").mkdir()
+        (self.bundle.rootfs / "work/sub/file").write_text("copied")
+        os.chown(self.bundle.rootfs / "work/sub/file", 7, 8)
+        config = shell_config("cat /work/sub/file; stat -c ' %u:%g' /work/sub/file; touch /work/new")
+        config["mounts"].append(mount("/work", "tmpfs", options=("tmpcopyup",)))
+        self.assertEqual(self.said(config), "copied 7:8")
+        self.assertFalse((self.bundle.rootfs / "work/new").exists())
+
+    def test_sysfs_read_only(self):
+        config = shell_config("ls -d /sys/class/net/lo; cat /proc/self/mountinfo")
+        config["mounts"].append(mount("/sys", "sysfs", options=("nosuid", "noexec", "nodev", "ro")))
+        said = self.said(config)
+        self.assertTrue(said.startswith("/sys/class/net/lo"))
+        self.assertIn("ro", options_of(said.split("\n", 1)[1], "/sys")[0])
+
+    def test_cgroup_is_the_containers_own(self):
+        config = shell_config("cat /proc/self/cgroup; for d in $(awk '/ - cgroup/ { print $5 }' /proc/self/mountinfo); do "
+                              "ls $d >/dev/null && mkdir $d/x 2>/dev/null || echo refused; done")
+        config["linux"]["namespaces"].append({"type": "cgroup"})
+        config["mounts"] += [mount("/sys", "sysfs", options=("nosuid", "noexec", "nodev", "ro")),
+                             mount("/sys/fs/cgroup", "cgroup", options=("nosuid", "noexec", "nodev", "ro"))]
+        said = self.said(config).split()
+        self.assertIn("0::/", said)
+        self.assertEqual({word for word in said if ":" not in word}, {"refused"})
+
+    def test_data_of_the_file_system_is_passed_on(self):
+        config = base_config("true")
+        config["mounts"].append(mount("/work", "tmpfs", options=("nosuch=1",)))
+        self.refused(config)
+
+    def test_an_unknown_type_is_an_error(self):
+        config = base_config("true")
+        config["mounts"].append(mount("/work", "nosuchfs"))
+        self.refused(config)
+
+    def test_access_times(self):
+        for value in ("noatime", "relatime"):
+            config = shell_config("cat /proc/self/mountinfo")
+            config["mounts"].append(mount("/work", "tmpfs", options=(value,)))
+            self.assertIn(value, options_of(self.said(config), "/work")[0])
+
+
+class Devices(Case):
+    def test_the_default_ones_are_there(self):
+        rows = self.said("for d in null zero full random urandom tty; do stat -c '%n %t:%T %F' /dev/$d; done").splitlines()
+        numbers = dict(null="1:3", zero="1:5", full="1:7", random="1:8", urandom="1:9", tty="5:0")
+        self.assertEqual(rows, [f"/dev/{name} {number} character special file" for name, number in numbers.items()])
+
+    def test_they_can_be_used(self):
+        said = self.said("echo x >/dev/null && head -c 3 /dev/zero | wc -c; head -c 2 /dev/urandom | wc -c; (echo x >/dev/full) 2>/dev/null || echo full")
+        self.assertEqual(said.split(), ["3", "2", "full"])
+
+    def test_the_symbolic_links_are_there(self):
+        said = self.said("for l in fd stdin stdout stderr ptmx; do readlink /dev/$l; done").split()
+        self.assertEqual(said[:4], ["/proc/self/fd", "/proc/self/fd/0", "/proc/self/fd/1", "/proc/self/fd/2"])
+        self.assertIn(said[4], ("pts/ptmx", "/dev/pts/ptmx"))
+
+    def test_a_device_of_the_config(self):
+        config = shell_config("stat -c '%t:%T %a %u:%g %F' /dev/extra; echo x >/dev/extra && echo written; stat -c %t:%T /dev/sub/other")
+        config["linux"]["devices"] = [{"path": "/dev/extra", "type": "c", "major": 1, "minor": 3, "fileMode": 0o640, "uid": 5, "gid": 6},
+                                      {"path": "/dev/sub/other", "type": "c", "major": 1, "minor": 5}]
+        config["linux"]["resources"]["devices"].append({"allow": True, "type": "c", "major": 1, "minor": 3, "access": "rwm"})
+        self.assertEqual(self.said(config).splitlines(), ["1:3 640 5:6 character special file", "written", "1:5"])
+
+    def test_a_fifo(self):
+        config = shell_config("[ -p /dev/pipe ] && echo yes")
+        config["linux"]["devices"] = [{"path": "/dev/pipe", "type": "p", "fileMode": 0o600}]
+        self.assertEqual(self.said(config), "yes")
+
+    def test_an_unknown_type_is_an_error(self):
+        config = base_config("true")
+        config["linux"]["devices"] = [{"path": "/dev/x", "type": "x", "major": 1, "minor": 3}]
+        self.refused(config)
+
+    def test_what_is_not_allowed_cannot_be_opened(self):
+        config = shell_config("mknod /work/mem c 1 1; cat /work/mem >/dev/null 2>&1 || echo refused")
+        for kind in ("bounding", "effective", "permitted"):
+            config["process"]["capabilities"][kind] = ["CAP_MKNOD", "CAP_DAC_OVERRIDE", "CAP_SYS_RAWIO"]
+        self.assertEqual(self.said(config), "refused")
+
+    def test_later_rules_go_before_earlier_ones(self):
+        config = shell_config("for d in one two; do dd if=/dev/$d count=0 2>/dev/null && echo $d; done; true")
+        config["linux"]["devices"] = [{"path": "/dev/one", "type": "c", "major": 1, "minor": 11},
+                                      {"path": "/dev/two", "type": "c", "major": 1, "minor": 3}]
+        config["linux"]["resources"]["devices"] += [{"allow": True, "type": "c", "major": 1, "minor": 11, "access": "rwm"},
+                                                    {"allow": False, "type": "c", "major": 1, "minor": 11, "access": "rwm"}]
+        self.assertEqual(self.said(config), "two")
+
+
+class MaskedAndReadOnly(Case):
+    def test_masked_files_are_empty_and_directories_too(self):
+        (self.bundle.rootfs / "work/secret").write_text("secret")
+        (self.bundle.rootfs / "etc/private").mkdir()
+        (self.bundle.rootfs / "etc/private/key").write_text("key")
+        config = shell_config("cat /work/secret /proc/cmdline; ls /etc/private; echo end")
+        config["linux"]["maskedPaths"] = ["/work/secret", "/etc/private", "/proc/cmdline", "/proc/no-such-file"]
+        self.assertEqual(self.said(config), "end")
+
+    def test_read_only_paths(self):
+        (self.bundle.rootfs / "work/sub").mkdir()
+        config = shell_config("for f in /work/sub/x /work/x; do touch $f 2>/dev/null || echo refused $f; done; "
+                              "(echo 1 >/proc/sys/kernel/shmmni) 2>/dev/null || echo refused proc")
+        config["linux"]["readonlyPaths"] = ["/work/sub", "/proc/sys", "/no/such/path"]
+        self.assertEqual(self.said(config).splitlines(), ["refused /work/sub/x", "refused proc"])
+
+    def test_relative_ones_are_errors(self):
+        for key in ("maskedPaths", "readonlyPaths"):
+            config = base_config("true")
+            config["linux"][key] = ["proc/kcore"]
+            self.refused(config)
