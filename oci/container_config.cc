@@ -1,6 +1,8 @@
 #include "oci/container_config.h"
 
+#include "base/text.h"
 #include "oci/config_reader.h"
+#include "oci/container_config_checks.h"
 #include "oci/seccomp_json.h"
 
 namespace hutch::oci {
@@ -28,8 +30,10 @@ Result<IdMapping> ParseMapping(const Json& json, const std::string& path) {
   return mapping;
 }
 
+constexpr uint32_t kNoId = UINT32_MAX;  // means "leave it" to setresuid(2)
+
 Result<uint32_t> ParseGid(const Json& json, const std::string& path) {
-  if (!json.is_number_unsigned() || json.get<uint64_t>() > UINT32_MAX)
+  if (!json.is_number_unsigned() || json.get<uint64_t>() >= kNoId)
     return Invalid(path, "must be a group id");
   return json.get<uint32_t>();
 }
@@ -38,7 +42,9 @@ Status ParseUser(const Json& json, const std::string& path, ContainerUser* user)
   ConfigReader reader(json, path);
   reader.Integer("uid", &user->uid).Integer("gid", &user->gid).Integer("umask", &user->umask);
   RETURN_IF_ERROR(ParseArray(reader, "additionalGids", &user->additional_gids, ParseGid));
-  return reader.End();
+  RETURN_IF_ERROR(reader.End());
+  if (user->uid == kNoId) return Invalid(path + ".uid", "is out of range");
+  return user->gid == kNoId ? Status(Invalid(path + ".gid", "is out of range")) : OkStatus();
 }
 
 Status ParseCapabilities(const Json& json, const std::string& path, Capabilities* caps) {
@@ -153,6 +159,30 @@ Status ParsePersonality(const Json& json, const std::string& path, ContainerLinu
   return OkStatus();
 }
 
+Status ParseNetDevices(const Json& json, const std::string& path, ContainerLinux* out) {
+  if (!json.is_object()) return Invalid(path, "must be an object");
+  if (json.size() > kMostItems) return Invalid(path, "has too many members");
+  for (const auto& [name, value] : json.items()) {
+    NetDevice device{.host_name = name, .name = {}};
+    ConfigReader reader(value, path + "." + name);
+    reader.String("name", &device.name);
+    RETURN_IF_ERROR(reader.End());
+    out->net_devices.push_back(std::move(device));
+  }
+  return OkStatus();
+}
+
+Status ParseMemoryPolicy(const Json& json, const std::string& path, ContainerLinux* out) {
+  MemoryPolicy policy;
+  ConfigReader reader(json, path);
+  reader.String("mode", &policy.mode).String("nodes", &policy.nodes);
+  reader.Strings("flags", &policy.flags);
+  RETURN_IF_ERROR(reader.End());
+  if (policy.mode.empty()) return Invalid(path + ".mode", "is required");
+  out->memory_policy = std::move(policy);
+  return OkStatus();
+}
+
 Status ParseLinuxParts(ConfigReader& reader, ContainerLinux* out) {
   if (const Json* resources = reader.Member("resources")) {
     ASSIGN_OR_RETURN(out->resources,
@@ -166,11 +196,14 @@ Status ParseLinuxParts(ConfigReader& reader, ContainerLinux* out) {
     ASSIGN_OR_RETURN(out->seccomp, ParseSeccomp(*seccomp, reader.PathOf("seccomp"),
                                                 SeccompDialect::kRuntimeSpec));
   }
-  for (const char* name : {"intelRdt", "netDevices", "memoryPolicy"})
-    if (const Json* member = reader.Member(name); member != nullptr && !member->empty())
-      return Error{.code = Code::kUnsupported,
-                   .what = reader.PathOf(name) + " is not supported",
-                   .field = reader.PathOf(name)};
+  if (const Json* devices = reader.Member("netDevices"))
+    RETURN_IF_ERROR(ParseNetDevices(*devices, reader.PathOf("netDevices"), out));
+  if (const Json* policy = reader.Member("memoryPolicy"))
+    RETURN_IF_ERROR(ParseMemoryPolicy(*policy, reader.PathOf("memoryPolicy"), out));
+  if (const Json* rdt = reader.Member("intelRdt"); rdt != nullptr && !rdt->empty())
+    return Error{.code = Code::kUnsupported,
+                 .what = reader.PathOf("intelRdt") + " is not supported",
+                 .field = reader.PathOf("intelRdt")};
   return OkStatus();
 }
 
@@ -193,6 +226,13 @@ Status ParseLinux(const Json& json, const std::string& path, ContainerLinux* out
         return Invalid(path + ".namespaces",
                        "duplicate namespace \"" + out->namespaces[i].type + "\"");
   return ParseLinuxParts(reader, out);
+}
+
+// SemVer 2.0.0: 1.MINOR.PATCH, and what may follow a "-" or a "+".
+bool IsVersionOne(const std::string& text) {
+  const std::string core = text.substr(0, text.find_first_of("-+"));
+  const std::vector<std::string> parts = Split(core, '.');
+  return parts.size() == 3 && parts[0] == "1" && ParseUint(parts[1]) && ParseUint(parts[2]);
 }
 
 }  // namespace
@@ -243,7 +283,7 @@ Result<ContainerConfig> ParseContainerConfig(const Json& json) {
       .StringMap("annotations", &config.annotations);
   RETURN_IF_ERROR(ParseArray(reader, "mounts", &config.mounts, ParseMount));
   RETURN_IF_ERROR(reader.End());
-  if (!config.oci_version.starts_with("1."))
+  if (!IsVersionOne(config.oci_version))
     return Invalid("ociVersion", "\"" + config.oci_version + "\" is no version 1.x");
   const Json* root = reader.Member("root");
   if (root == nullptr) return Invalid("root", "is required");
@@ -258,6 +298,7 @@ Result<ContainerConfig> ParseContainerConfig(const Json& json) {
     RETURN_IF_ERROR(ParseHooks(*hooks, "hooks", &config.hooks));
   if (const Json* linux_part = reader.Member("linux"))
     RETURN_IF_ERROR(ParseLinux(*linux_part, "linux", &config.linux_));
+  RETURN_IF_ERROR(CheckContainerConfig(config));
   return config;
 }
 

@@ -1,4 +1,4 @@
-// config.json of the OCI runtime specification 1.2, for Linux: the names of the specification, no
+// config.json of the OCI runtime specification 1.3, for Linux: the names of the specification, no
 // behaviour.
 #pragma once
 
@@ -128,6 +128,15 @@ struct TimeOffset {
   int64_t seconds = 0;
   uint32_t nanoseconds = 0;
 };
+struct NetDevice {
+  std::string host_name;  // the key of linux.netDevices
+  std::string name;       // in the container; empty: the same
+};
+struct MemoryPolicy {
+  std::string mode;   // "MPOL_BIND"
+  std::string nodes;  // "0-3,7"
+  std::vector<std::string> flags;
+};
 struct ContainerLinux {
   std::vector<Namespace> namespaces;
   std::vector<IdMapping> uid_mappings, gid_mappings;
@@ -141,6 +150,8 @@ struct ContainerLinux {
   std::vector<std::string> masked_paths, readonly_paths;
   std::string mount_label;
   std::optional<uint64_t> personality;
+  std::vector<NetDevice> net_devices;
+  std::optional<MemoryPolicy> memory_policy;
 };
 struct ContainerConfig {
   std::string oci_version, hostname, domainname;

@@ -1,6 +1,7 @@
 // One more process in a running container, with exactly what the first one was confined by.
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,10 +45,10 @@ void AddEnvironment(const std::vector<std::string>& more, std::vector<std::strin
   }
 }
 
+// Never inheritable ones: CVE-2022-29162.
 void AddCapabilities(const std::vector<std::string>& names, oci::Capabilities* caps) {
   for (const std::string& name : names)
-    for (std::vector<std::string>* set :
-         {&caps->bounding, &caps->effective, &caps->permitted, &caps->inheritable, &caps->ambient})
+    for (std::vector<std::string>* set : {&caps->bounding, &caps->effective, &caps->permitted})
       set->push_back(name);
 }
 
@@ -117,30 +118,39 @@ Status ConnectTerminal(Execution& e) {
   return OkStatus();
 }
 
-// The pid namespace counts for children only, so somebody above the process has to join it: this
-// program for root; for others, who need the user namespace first and cannot come back from it, a
-// helper.
+// As root of the host when it may: namespaces that the container was given by path need not belong
+// to its user namespace.
+Status JoinAll(int target_pidfd, int flags) {
+  if (::setns(target_pidfd, flags) == 0) return OkStatus();
+  const bool split = errno == EPERM && (flags & CLONE_NEWUSER) != 0 && flags != CLONE_NEWUSER;
+  if (split && ::setns(target_pidfd, flags & ~CLONE_NEWUSER) == 0 &&
+      ::setns(target_pidfd, CLONE_NEWUSER) == 0)
+    return OkStatus();
+  return SysError(errno, "join the container's namespaces");
+}
+
+// The pid namespace counts for children only, and who is in it sees them from their birth, with a
+// working directory, a root and descriptors (CVE-2016-9962). So a helper joins everything, lets go
+// of what is the host's and clones the process.
 Status CloneProcess(Execution& e) {
-  NamespaceVisit visit;
   int& wanted = e.child.target_namespaces;
   CloneRequest request;
   if (e.group && e.request->cgroups.empty()) request.cgroup_fd = e.group->clone_fd();
+  request.keep = {e.child.sync.get(), e.child.console_fd};
+  request.keep_below = static_cast<int>(3 + e.request->preserve_fds);
   request.child = [&e] {
     e.sync.reset();
     RunOneMoreProcess(e.child);
   };
-  const int target = e.target.fd();
-  if ((wanted & CLONE_NEWUSER) != 0 && ::geteuid() != 0) {
-    const int all = wanted;
-    request.prepare = [target, all]() -> Status {
-      if (::setns(target, all) != 0) return SysError(errno, "join the container's namespaces");
-      return OkStatus();
+  if ((wanted & (CLONE_NEWUSER | CLONE_NEWPID)) != 0) {
+    request.prepare = [target = e.target.fd(), all = wanted]() -> Status {
+      // An ordinary user could not write the process's OOM score any more: there, it hides later.
+      if (::geteuid() == 0 && ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
+        return SysError(errno, "not dumpable");
+      return JoinAll(target, all);
     };
     e.child.joined_by_helper = wanted;
     wanted = 0;
-  } else if ((wanted & CLONE_NEWPID) != 0) {
-    RETURN_IF_ERROR(visit.Enter(CLONE_NEWPID, target));
-    wanted &= ~CLONE_NEWPID;
   }
   ASSIGN_OR_RETURN(ClonedProcess cloned, CloneContainer(request));
   e.made = std::move(cloned.process);

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include "base/file.h"
 #include "base/rooted_path.h"
 #include "base/sys_raw.h"
@@ -208,6 +210,15 @@ Status SealDescriptors(ChildContext& c) {
   return rc < 0 ? Status(SysError(-rc, "close_range")) : OkStatus();
 }
 
+// What is ignored or blocked passes the execve: engines and our own foreground do both.
+Status UsualSignals(ChildContext&) {
+  for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);  // not all have one
+  sigset_t none;
+  ::sigemptyset(&none);
+  return ::sigprocmask(SIG_SETMASK, &none, nullptr) == 0 ? OkStatus()
+                                                         : Status(SysError(errno, "sigprocmask"));
+}
+
 Status SayReady(ChildContext& c) { return SendNote(c.sync.get(), Note::kReady); }
 
 Status AwaitStart(ChildContext& c) {
@@ -269,6 +280,7 @@ constexpr ChildRow kFirstProcessRows[] = {
     {"change directory", ChangeDirectory},  // as the user: its permissions decide
     {"find program", FindIt},               // the same; so that create tells
     {"close on exec", SealDescriptors},
+    {"usual signals", UsualSignals},
     {"say ready", SayReady},  // created
     {"await start at gate", AwaitStart},
     {"startContainer hooks", RunStartHooks},
@@ -291,6 +303,7 @@ constexpr ChildRow kOneMoreRows[] = {
     {"change directory", ChangeDirectory},
     {"find program", FindIt},
     {"close on exec", SealDescriptors},
+    {"usual signals", UsualSignals},
 };
 
 // With no-new-privileges the filter comes last: our own calls stay outside of it. Without, loading

@@ -153,11 +153,9 @@ Status DeleteContainer(const ContainerHost& host, const std::string& id, DeleteM
         ContainerDirectory::Open(host.root, id, ContainerDirectory::Lock::kExclusive);
     return directory ? directory->Remove() : OkStatus();
   }
-  if (mode == DeleteMode::kStoppedOnly && opened->status != ContainerStatus::kStopped) {
-    if (opened->status != ContainerStatus::kCreated)
-      return BadState("cannot delete container " + id +
-                      " that is not stopped: " + ContainerStatusName(opened->status));
-  }
+  if (mode == DeleteMode::kStoppedOnly && opened->status != ContainerStatus::kStopped)
+    return BadState("cannot delete container " + id +
+                    " that is not stopped: " + ContainerStatusName(opened->status));
   RETURN_IF_ERROR(KillEverything(*opened));
   return RemoveEverything(host, *opened);
 }

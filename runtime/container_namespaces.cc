@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 
@@ -132,11 +133,30 @@ Result<Pidfd> CloneOnce(const CloneRequest& request, uint64_t more_flags, bool i
   return Pidfd(UniqueFd(pidfd), static_cast<pid_t>(pid));
 }
 
+// Close-on-exec would be too late for who looks into /proc/<pid>/fd before (CVE-2016-9962).
+Status CloseOthers(int keep_below, std::vector<int> keep) {
+  keep.push_back(INT_MAX);
+  std::sort(keep.begin(), keep.end());
+  unsigned from = static_cast<unsigned>(keep_below);
+  for (const int fd : keep) {
+    if (fd < 0 || static_cast<unsigned>(fd) < from) continue;
+    const auto one = static_cast<unsigned>(fd);
+    if (one > from)
+      if (const int rc = sys::CloseRange(from, one - 1, 0); rc < 0)
+        return SysError(-rc, "close_range");
+    from = one + 1;
+  }
+  return OkStatus();
+}
+
 Result<Pidfd> CloneWithHelper(const CloneRequest& request, bool into_cgroup) {
   ASSIGN_OR_RETURN(SocketPair pair, MakeSeqpacketPair());
   CloneRequest stage{.cgroup_fd = request.cgroup_fd, .child = {}};
   stage.child = [&request, &pair] {
-    const Status prepared = request.prepare();
+    Status prepared = request.prepare();
+    std::vector<int> keep = request.keep;
+    keep.push_back(pair.b.get());
+    if (prepared && request.keep_below != INT_MAX) prepared = CloseOthers(request.keep_below, keep);
     if (!prepared) {
       SendFailure(pair.b.get(), prepared.error());
       ::_exit(1);

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <climits>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -52,8 +53,11 @@ struct CloneRequest {
   uint64_t flags = 0;  // CLONE_NEW...
   int cgroup_fd = -1;  // CLONE_INTO_CGROUP
   // Called in a process of its own before the clone: it joins what the parent cannot come back from
-  // (a user namespace). Empty: none is needed.
+  // (a user namespace), and what the child must not be seen outside of. Empty: none is needed.
   std::function<Status()> prepare = {};
+  // With `prepare`: the child is born without any descriptor but these and 0 to keep_below - 1.
+  std::vector<int> keep = {};
+  int keep_below = INT_MAX;
   std::function<void()> child;  // must not come back
 };
 struct ClonedProcess {

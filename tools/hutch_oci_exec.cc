@@ -17,6 +17,11 @@ struct ExecOptions {
 Status TakeUser(const std::string& text, runtime::ExecRequest* request) {
   if (text.empty()) return OkStatus();
   const std::vector<std::string> parts = Split(text, ':');
+  if (parts.size() > 2)
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "\"" + text + "\" is no user",
+                 .field = "--user",
+                 .hint = "uid or uid:gid, as numbers"};
   std::pair<uint32_t, std::optional<uint32_t>> user;
   ASSIGN_OR_RETURN(user.first, ParseId(parts[0]));
   if (parts.size() > 1) {
@@ -56,20 +61,14 @@ OciCommand AddExec(CLI::App& app, const OciGlobals& globals) {
   app.add_option("--console-socket", request.console_socket, "socket that gets the terminal");
   app.add_option("--pid-file", request.pid_file, "file for the process's pid");
   app.add_option("--cwd", options->cwd, "working directory");
-  app.add_option("-e,--env", request.env, "NAME=value, added")
-      ->expected(1)
-      ->allow_extra_args(false);
+  app.add_option("-e,--env", request.env, "NAME=value, added")->allow_extra_args(false);
   app.add_option("-u,--user", options->user, "uid[:gid]");
   app.add_option("-g,--additional-gids", request.additional_gids, "more groups")
-      ->expected(1)
       ->allow_extra_args(false);
-  app.add_option("-c,--cap", request.capabilities, "a capability, added")
-      ->expected(1)
-      ->allow_extra_args(false);
+  app.add_option("-c,--cap", request.capabilities, "a capability, added")->allow_extra_args(false);
   app.add_option("--apparmor", options->apparmor, "AppArmor profile");
   app.add_option("--process-label", options->label, "SELinux label");
   app.add_option("--cgroup", request.cgroups, "group below the container's")
-      ->expected(1)
       ->allow_extra_args(false);
   app.add_option("--preserve-fds", request.preserve_fds, "descriptors to pass, from 3 on");
   app.add_flag("-t,--tty", options->tty, "with a terminal");
