@@ -89,7 +89,9 @@ class Filter(Case):
             self.assertEqual(self.said(config), "refused")
 
     def test_unknown_calls_are_passed_over(self):
-        config = self.filtered("echo fine", self.rule("no_such_call", "mkdir"))
+        """Of those that are allowed: left out, they are refused all the same."""
+        config = self.filtered("echo fine", self.rule("no_such_call", action="SCMP_ACT_ALLOW"),
+                               self.rule("mkdir", "no_such_call_either", action="SCMP_ACT_LOG"))
         self.assertEqual(self.said(config), "fine")
 
     def test_unknown_words_are_errors(self):
