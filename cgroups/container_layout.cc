@@ -9,7 +9,6 @@
 namespace hutch::cgroups {
 namespace {
 
-constexpr size_t kMaxMountinfoBytes = 4u << 20;
 constexpr std::string_view kSlice = ".slice";
 
 // Options of a v1 mount that are no controllers.
@@ -56,8 +55,8 @@ Result<Hierarchies> PlanHierarchies(const std::vector<CgroupMount>& mounts) {
 }
 
 Result<Hierarchies> FindHierarchies() {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile("/proc/self/mountinfo", kMaxMountinfoBytes));
-  return PlanHierarchies(ParseCgroupMounts(text));
+  ASSIGN_OR_RETURN(const std::vector<CgroupMount> mounts, VisibleCgroupMounts());
+  return PlanHierarchies(mounts);
 }
 
 std::string OwnPath(std::string_view proc_cgroup, std::string_view controller) {

@@ -1,6 +1,9 @@
 // Finds the cgroup hierarchies of this host: proc(5) /proc/self/mountinfo.
 #include "cgroups/layout.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 
 #include "base/file.h"
@@ -64,8 +67,10 @@ std::vector<CgroupMount> ParseCgroupMounts(std::string_view mountinfo) {
       continue;
     const std::string& type = *(dash + 1);
     if (type != "cgroup" && type != "cgroup2") continue;
+    const Result<uint64_t> id = ParseUint(fields[0]);
     mounts.push_back({type == "cgroup2", Unescape(fields[kMountPointField]),
-                      Split(*(dash + kSuperOptionsAfterDash), ','), Unescape(fields[kRootField])});
+                      Split(*(dash + kSuperOptionsAfterDash), ','), Unescape(fields[kRootField]),
+                      id ? *id : 0});
   }
   return mounts;
 }
@@ -97,9 +102,20 @@ Result<Layout> PlanLayout(const std::vector<CgroupMount>& mounts, std::string_vi
                  "\") and no v1 hierarchy has " + missing);
 }
 
-Result<Layout> DetectLayout() {
+Result<std::vector<CgroupMount>> VisibleCgroupMounts() {
   ASSIGN_OR_RETURN(const std::string text, ReadFile("/proc/self/mountinfo", kMaxMountinfoBytes));
-  const std::vector<CgroupMount> mounts = ParseCgroupMounts(text);
+  std::vector<CgroupMount> mounts = ParseCgroupMounts(text);
+  std::erase_if(mounts, [](const CgroupMount& mount) {
+    struct statx st;
+    const char* path = mount.mount_point.c_str();
+    return ::statx(AT_FDCWD, path, AT_NO_AUTOMOUNT, STATX_MNT_ID, &st) != 0 ||
+           st.stx_mnt_id != mount.id;
+  });
+  return mounts;
+}
+
+Result<Layout> DetectLayout() {
+  ASSIGN_OR_RETURN(const std::vector<CgroupMount> mounts, VisibleCgroupMounts());
   const CgroupMount* v2 = FindV2(mounts);
   if (v2 == nullptr) return PlanLayout(mounts, "");
   ASSIGN_OR_RETURN(const std::string controllers,

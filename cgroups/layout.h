@@ -32,9 +32,12 @@ struct CgroupMount {
   std::string mount_point;
   std::vector<std::string> super_options;  // v1: the controllers are among them
   std::string root = "/";                  // what of the hierarchy is mounted
+  uint64_t id = 0;                         // of the mount
 };
 // The cgroup mounts in mountinfo's order; lines of other file systems and broken ones are skipped.
 std::vector<CgroupMount> ParseCgroupMounts(std::string_view mountinfo);
+// Those of this process that no other mount covers: statx(2) at their mount points.
+Result<std::vector<CgroupMount>> VisibleCgroupMounts();
 // `v2_controllers`: the text of cgroup.controllers at the first cgroup2 mount.
 Result<Layout> PlanLayout(const std::vector<CgroupMount>& mounts, std::string_view v2_controllers);
 

@@ -82,10 +82,9 @@ Result<int> WaitForExit(pid_t pid) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-Result<Finished> RunToEnd(const std::vector<std::string>& argv) {
+Result<Finished> RunToEnd(const std::vector<std::string>& argv, int in_fd) {
   ASSIGN_OR_RETURN(Pipe pipe, MakePipe());
-  ASSIGN_OR_RETURN(const pid_t pid,
-                   Spawn(argv, {.out_fd = pipe.write.get(), .err_fd = pipe.write.get()}));
+  ASSIGN_OR_RETURN(const pid_t pid, Spawn(argv, {in_fd, pipe.write.get(), pipe.write.get()}));
   pipe.write.reset();
   auto output = ReadAll(pipe.read.get(), kMaxOutputBytes);
   pipe.read.reset();  // a program that says too much ends by SIGPIPE

@@ -29,8 +29,9 @@ struct Finished {
   int exit_code = 0;
   std::string output;  // of both streams
 };
-// Runs a program to its end. kTooLarge when it says more than 1 MiB.
-Result<Finished> RunToEnd(const std::vector<std::string>& argv);
+// Runs a program to its end, its input `in_fd` as in Streams. kTooLarge when it says more than 1
+// MiB.
+Result<Finished> RunToEnd(const std::vector<std::string>& argv, int in_fd = -1);
 
 // Whether PATH has such a program.
 bool ProgramExists(const std::string& name);

@@ -15,8 +15,8 @@ Result<double> TimeOf(const Argv& argv, const Streams& streams) {
                .what = argv[0] + " ended with " + std::to_string(exit_code)};
 }
 
-Status Try(const Argv& argv) {
-  ASSIGN_OR_RETURN(const Finished finished, RunToEnd(argv));
+Status Try(const Argv& argv, int in_fd) {
+  ASSIGN_OR_RETURN(const Finished finished, RunToEnd(argv, in_fd));
   if (finished.exit_code == 0) return OkStatus();
   const std::string said = Split(Trim(finished.output), '\n').back();
   return Error{.code = Code::kUnavailable,

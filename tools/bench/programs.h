@@ -11,6 +11,6 @@ namespace hutch::tools {
 Result<double> TimeOf(const Argv& argv, const Streams& streams = {});
 
 // Runs it once; when it fails kUnavailable with the last line it said.
-Status Try(const Argv& argv);
+Status Try(const Argv& argv, int in_fd = -1);
 
 }  // namespace hutch::tools
