@@ -44,6 +44,22 @@ Status CheckMaps(const ContainerConfig& config) {
   return OkStatus();
 }
 
+// Two members for one value of the kernel.
+Status CheckSysctl(const ContainerConfig& config) {
+  const struct {
+    const char* sysctl;
+    const char* field;
+    const std::string& value;
+  } names[] = {{"kernel.hostname", "hostname", config.hostname},
+               {"kernel.domainname", "domainname", config.domainname}};
+  for (const auto& one : names)
+    if (!one.value.empty() && config.linux_.sysctl.contains(one.sysctl))
+      return Contradiction("linux.sysctl", std::string("the sysctl \"") + one.sysctl +
+                                               "\" conflicts with the OCI field \"" + one.field +
+                                               "\"");
+  return OkStatus();
+}
+
 Status CheckAbsolute(const char* field, const std::vector<std::string>& paths) {
   const auto relative = std::find_if(
       paths.begin(), paths.end(), [](const std::string& path) { return !path.starts_with("/"); });
@@ -59,6 +75,7 @@ Status CheckContainerConfig(const ContainerConfig& config) {
       return Contradiction(
           need.field, "the container has no " + std::string(need.type) + " namespace of its own");
   RETURN_IF_ERROR(CheckMaps(config));
+  RETURN_IF_ERROR(CheckSysctl(config));
   RETURN_IF_ERROR(CheckAbsolute("linux.maskedPaths", config.linux_.masked_paths));
   return CheckAbsolute("linux.readonlyPaths", config.linux_.readonly_paths);
 }

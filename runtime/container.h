@@ -33,6 +33,7 @@ struct CreateRequest {
   std::string console_socket;  // where the terminal goes; empty: to the caller
   std::string pid_file;
   unsigned preserve_fds = 0;  // descriptors 3 .. 3 + n - 1 stay open in the program
+  unsigned listen_fds = 0;    // the first of them, as sd_listen_fds(3) has them
   bool no_pivot = false;
   bool no_new_keyring = false;
 };

@@ -142,9 +142,15 @@ Status BecomeUser(Confinement& plan) {
   const oci::ContainerUser& user = plan.process->user;
   if (::prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) != 0) return SysError(errno, "keep capabilities");
   const std::vector<uint32_t>& groups = user.additional_gids;
-  if (const long rc = sys::Raw(SYS_setgroups, groups.size(), groups.data()); rc < 0) {
+  if (plan.keep_groups && !groups.empty())
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "groups cannot be kept and added",
+                 .field = "process.user.additionalGids"};
+  const long dropped = plan.keep_groups ? 0 : sys::Raw(SYS_setgroups, groups.size(), groups.data());
+  if (dropped < 0) {
     // Where setgroups is denied, an ordinary user's namespace, the groups are nobody's anyway.
-    if (rc != -EPERM || !groups.empty()) return SysError(static_cast<int>(-rc), "setgroups");
+    if (dropped != -EPERM || !groups.empty())
+      return SysError(static_cast<int>(-dropped), "setgroups");
   }
   if (const long rc = sys::Raw(SYS_setresgid, user.gid, user.gid, user.gid); rc < 0)
     return SysError(static_cast<int>(-rc), "setgid " + std::to_string(user.gid));

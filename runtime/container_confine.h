@@ -32,6 +32,7 @@ struct Confinement {
   seccomp::Program filter;  // empty: none
   uint32_t filter_flags = 0;
   bool filter_notifies = false;  // SECCOMP_FILTER_FLAG_NEW_LISTENER
+  bool keep_groups = false;      // the caller's supplementary groups stay
   CapabilityMasks now = {};      // in the child: what BecomeUser left
 };
 

@@ -31,9 +31,6 @@ Status ReadConfig(ContainerCreation& c) {
     return Error{.code = Code::kInvalidArgument,
                  .what = "the configuration has no process",
                  .field = "process"};
-  for (unsigned i = 0; i < c.request->preserve_fds; ++i)
-    if (::fcntl(static_cast<int>(3 + i), F_GETFD) < 0)
-      return SysError(errno, "descriptor " + std::to_string(3 + i) + " of --preserve-fds");
   return OkStatus();
 }
 
@@ -42,9 +39,10 @@ Status PlanChild(ContainerCreation& c) {
   child.config = &c.config;
   child.process = &*c.config.process;
   child.preserve_fds = c.request->preserve_fds;
+  child.listen_fds = c.request->listen_fds;
   child.new_keyring = !c.request->no_new_keyring;
   ASSIGN_OR_RETURN(child.confinement, PlanConfinement(*child.process));
-  RETURN_IF_ERROR(PlanFilter(c.config, &child.confinement));
+  RETURN_IF_ERROR(PlanFromConfig(c.config, &child.confinement));
   ASSIGN_OR_RETURN(child.namespaces, PlanNamespaces(c.config.linux_.namespaces));
   child.cgroup_namespace = child.namespaces.Makes(CLONE_NEWCGROUP);
   ContainerRecord& record = c.record;
@@ -57,6 +55,7 @@ Status PlanChild(ContainerCreation& c) {
   record.owner = ::getuid();
   record.systemd_cgroup = c.host->manager == cgroups::GroupManager::kSystemd;
   record.annotations = c.config.annotations;
+  child.bundle = record.bundle;
   child.state = StateDocument(record, ContainerStatus::kCreating);
   return OkStatus();
 }
@@ -196,14 +195,15 @@ Status SaveRecord(ContainerCreation& c) {
 Status RunOuterHooks(ContainerCreation& c) {
   const oci::Json state = StateDocument(c.record, ContainerStatus::kCreating);
   c.hooks_begun = true;
-  RETURN_IF_ERROR(RunHooks("prestart", c.config.hooks.prestart, state));
-  RETURN_IF_ERROR(RunHooks("createRuntime", c.config.hooks.create_runtime, state));
+  RETURN_IF_ERROR(RunHooks("prestart", c.config.hooks.prestart, state, c.record.bundle));
+  RETURN_IF_ERROR(RunHooks("createRuntime", c.config.hooks.create_runtime, state, c.record.bundle));
   return SendNote(c.sync.get(), Note::kGo, std::to_string(c.init.pid()));
 }
 Status RunPoststop(ContainerCreation& c) {
   if (!c.hooks_begun) return OkStatus();
   const oci::Json state = StateDocument(c.record, ContainerStatus::kStopped);
-  for (const std::string& failure : RunHooksAnyway("poststop", c.config.hooks.poststop, state))
+  for (const std::string& failure :
+       RunHooksAnyway("poststop", c.config.hooks.poststop, state, c.record.bundle))
     c.host->warn(failure);
   return OkStatus();
 }

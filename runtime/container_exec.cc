@@ -100,7 +100,7 @@ Status PlanProcess(Execution& e) {
   child.process = &e.process;
   child.preserve_fds = e.request->preserve_fds;
   ASSIGN_OR_RETURN(child.confinement, PlanConfinement(e.process));
-  RETURN_IF_ERROR(PlanFilter(e.config, &child.confinement));
+  RETURN_IF_ERROR(PlanFromConfig(e.config, &child.confinement));
   ASSIGN_OR_RETURN(child.target_namespaces, NamespacesUnlikeOurs(e.view.record.pid));
   child.target_pidfd = e.target.fd();
   child.state = StateDocument(e.view.record, e.view.status);

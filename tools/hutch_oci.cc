@@ -64,16 +64,10 @@ void Prepare() {
 int Main(int argc, char** argv) {
   Prepare();
   CLI::App app("OCI runtime", "hutch-oci");
-  app.require_subcommand(1);
   OciGlobals globals;
   AddGlobals(app, &globals);
   bool version = false;
   app.add_flag("-v,--version", version, "print the version");
-  for (int i = 1; i < argc; ++i) {  // before CLI11 asks for a command
-    if (std::strcmp(argv[i], "--version") == 0 || std::strcmp(argv[i], "-v") == 0)
-      return PrintVersion();
-    if (argv[i][0] != '-') break;
-  }
   OciCommand chosen;
   for (const OciCommandRow& row : kOciCommands) {
     CLI::App* command = app.add_subcommand(row.name, row.help);
@@ -91,10 +85,15 @@ int Main(int argc, char** argv) {
     if (code != 0) WriteOciLog(globals.log, globals.log_format, "error", error.what());
     return code == 0 ? 0 : 1;
   }
+  if (version) return PrintVersion();
+  if (!chosen) {
+    std::fputs(app.help().c_str(), stderr);
+    return 1;
+  }
   // What starts a container's processes must not be a file that they could write.
-  Status safe = OkStatus();
+  Status safe = CheckOciLog(globals.log);
   for (const char* name : {"create", "run", "exec"})
-    if (app.got_subcommand(name)) safe = runtime::ProtectOwnProgram(argv);
+    if (safe && app.got_subcommand(name)) safe = runtime::ProtectOwnProgram(argv);
   const Result<int> done = safe ? chosen() : Result<int>(safe.error());
   if (done) return *done;
   const std::string text = done.error().ToString();
@@ -126,6 +125,7 @@ Result<runtime::ContainerHost> ContainerHostOf(const OciGlobals& globals) {
   host.no_group = globals.cgroup_manager == "disabled";
   host.warn = [&globals](const std::string& message) {
     WriteOciLog(globals.log, globals.log_format, "warning", message);
+    if (globals.log.empty()) std::fprintf(stderr, "hutch-oci: warning: %s\n", message.c_str());
   };
   return host;
 }

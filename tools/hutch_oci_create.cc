@@ -7,11 +7,14 @@
 #include <memory>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "tools/hutch_oci_commands.h"
 #include "tools/hutch_oci_foreground.h"
 
 namespace hutch::tools {
 namespace {
+
+constexpr unsigned kMostListened = 1024;
 
 struct CreateOptions {
   std::string id, bundle = ".", config, console_socket, pid_file;
@@ -39,6 +42,15 @@ Result<std::string> Absolute(const std::string& path) {
   return std::string(resolved);
 }
 
+// What systemd passes on, for the program: sd_listen_fds(3).
+unsigned ListenedDescriptors() {
+  const char* count = ::getenv("LISTEN_FDS");
+  const char* pid = ::getenv("LISTEN_PID");
+  if (count == nullptr || (pid != nullptr && std::to_string(::getpid()) != pid)) return 0;
+  const Result<uint64_t> number = ParseUint(count, kMostListened);
+  return number ? static_cast<unsigned>(*number) : 0;
+}
+
 Result<runtime::CreateRequest> RequestOf(const CreateOptions& options) {
   runtime::CreateRequest request;
   request.id = options.id;
@@ -53,7 +65,8 @@ Result<runtime::CreateRequest> RequestOf(const CreateOptions& options) {
   } else {
     request.pid_file = options.pid_file;
   }
-  request.preserve_fds = options.preserve_fds;
+  request.listen_fds = ListenedDescriptors();
+  request.preserve_fds = request.listen_fds + options.preserve_fds;
   request.no_pivot = options.no_pivot;
   request.no_new_keyring = options.no_new_keyring;
   return request;
