@@ -52,11 +52,14 @@ Status CheckSysctl(const ContainerConfig& config) {
     const std::string& value;
   } names[] = {{"kernel.hostname", "hostname", config.hostname},
                {"kernel.domainname", "domainname", config.domainname}};
-  for (const auto& one : names)
-    if (!one.value.empty() && config.linux_.sysctl.contains(one.sysctl))
-      return Contradiction("linux.sysctl", std::string("the sysctl \"") + one.sysctl +
-                                               "\" conflicts with the OCI field \"" + one.field +
-                                               "\"");
+  for (const auto& one : names) {
+    const auto sysctl = config.linux_.sysctl.find(one.sysctl);
+    if (sysctl == config.linux_.sysctl.end() || one.value.empty() || sysctl->second == one.value)
+      continue;
+    return Contradiction("linux.sysctl", std::string("the sysctl \"") + one.sysctl +
+                                             "\" conflicts with the OCI field \"" + one.field +
+                                             "\"");
+  }
   return OkStatus();
 }
 

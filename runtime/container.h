@@ -98,7 +98,9 @@ Result<int> ReapExitCode(const Pidfd& process);
 
 // Makes sure that the program which runs is no file of the host's that a container could open for
 // writing by /proc/<pid>/exe (CVE-2019-5736): executes itself anew from a read-only clone of its
-// mount, or from sealed memory, unless it is so already or nobody it starts could write it.
-Status ProtectOwnProgram(char** argv);
+// mount, or from sealed memory, unless it is so already or nobody it starts could write it: because
+// the caller could not, or because the container's user namespace, as `config_file` has it, does
+// not know the file's owner.
+Status ProtectOwnProgram(char** argv, const std::string& config_file);
 
 }  // namespace hutch::runtime

@@ -84,14 +84,18 @@ Status ConfineFromOutside(const Confinement& plan, pid_t pid) {
   if (plan.process->oom_score_adj)
     RETURN_IF_ERROR(WriteExisting("/proc/" + std::to_string(pid) + "/oom_score_adj",
                                   std::to_string(*plan.process->oom_score_adj)));
+  RETURN_IF_ERROR(SetScheduler(*plan.process, pid));
+  return SetIoPriority(*plan.process, pid);
+}
+
+Status LimitFromOutside(const Confinement& plan, pid_t pid) {
   for (const PlannedRlimit& one : plan.rlimits) {
     const long rc = sys::Raw(SYS_prlimit64, pid, one.resource, &one.limit, nullptr);
     if (rc < 0)
       return SysError(static_cast<int>(-rc),
                       "error setting rlimit " + std::string(RlimitName(one.resource)));
   }
-  RETURN_IF_ERROR(SetScheduler(*plan.process, pid));
-  return SetIoPriority(*plan.process, pid);
+  return OkStatus();
 }
 
 Status SetLabels(const Confinement& plan) {

@@ -39,9 +39,10 @@ struct Confinement {
 // Pure. kInvalidArgument with the JSON path for names and values that mean nothing.
 Result<Confinement> PlanConfinement(const oci::ContainerProcess& process);
 
-// For another process, by the parent, whose privilege may be the greater one: rlimits, OOM score,
-// scheduler, I/O priority. What the kernel refuses is an error.
+// For another process, by the parent, whose privilege may be the greater one: OOM score, scheduler,
+// I/O priority; and rlimits. What the kernel refuses is an error.
 Status ConfineFromOutside(const Confinement& plan, pid_t pid);
+Status LimitFromOutside(const Confinement& plan, pid_t pid);
 
 // The rest, in the process itself, in this order.
 Status SetLabels(const Confinement& plan);  // AppArmor and SELinux, for the exec; /proc is needed

@@ -169,20 +169,28 @@ Status MapIds(ContainerCreation& c) {
   return WriteIdMaps(c.init.pid(), c.config.linux_.uid_mappings, c.config.linux_.gid_mappings);
 }
 
-Status FillGroup(ContainerCreation& c) {
-  if (!c.group) return OkStatus();
-  RETURN_IF_ERROR(c.group->Attach(c.init.pid(), c.born_in));
-  return c.group->Apply(c.config.linux_.resources, cgroups::DeviceRules::kApply);
+Status JoinGroup(ContainerCreation& c) {
+  return c.group ? c.group->Attach(c.init.pid(), c.born_in) : OkStatus();
 }
 
 Status ConfineFirst(ContainerCreation& c) {
   return ConfineFromOutside(c.child.confinement, c.init.pid());
 }
 
+Status LetMount(ContainerCreation& c) { return SendNote(c.sync.get(), Note::kGo); }
+
+Status FillGroup(ContainerCreation& c) {
+  if (!c.group) return OkStatus();
+  return c.group->Apply(c.config.linux_.resources, cgroups::DeviceRules::kApply);
+}
+
 Status AwaitMounts(ContainerCreation& c) {
-  RETURN_IF_ERROR(SendNote(c.sync.get(), Note::kGo));
   RETURN_IF_ERROR(ExpectNote(c.sync.get(), Note::kMounted));
   return OkStatus();
+}
+
+Status LimitFirst(ContainerCreation& c) {
+  return LimitFromOutside(c.child.confinement, c.init.pid());
 }
 
 Status SaveRecord(ContainerCreation& c) {
@@ -236,11 +244,14 @@ constexpr StepRow<ContainerCreation> kContainerSteps[] = {
     {"prepare mounts", PrepareMounts, nullptr},  // what only we may open
     {"open gate", OpenGate, nullptr},            // in the directory
     {"clone first process", CloneFirst, KillFirst},
-    {"map ids", MapIds, nullptr},        // needs the child, and our privilege
-    {"fill group", FillGroup, nullptr},  // limits before anything of the user's runs
-    {"confine from outside", ConfineFirst, nullptr},
+    {"map ids", MapIds, nullptr},                     // needs the child, and our privilege
+    {"join group", JoinGroup, nullptr},               // before the cgroup namespace is taken
+    {"confine from outside", ConfineFirst, nullptr},  // before it hides from us, too
+    {"let mount", LetMount, nullptr},
+    {"fill group", FillGroup, nullptr},  // beside the mounts; before anything of the user's runs
     {"await mounts", AwaitMounts, nullptr},
-    {"save record", SaveRecord, nullptr},  // hooks call `state`
+    {"limit from outside", LimitFirst, nullptr},  // mounting may need more than the user gets
+    {"save record", SaveRecord, nullptr},         // hooks call `state`
     {"run outer hooks", RunOuterHooks, RunPoststop},
     {"await ready", AwaitReady, nullptr},
     {"write pid file", WritePidFile, RemovePidFile},

@@ -178,7 +178,8 @@ Status JoinGroup(Execution& e) {
 }
 
 Status ConfineProcess(Execution& e) {
-  return ConfineFromOutside(e.child.confinement, e.made.pid());
+  RETURN_IF_ERROR(ConfineFromOutside(e.child.confinement, e.made.pid()));
+  return LimitFromOutside(e.child.confinement, e.made.pid());
 }
 
 Status AwaitProgram(Execution& e) {

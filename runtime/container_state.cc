@@ -149,6 +149,10 @@ Status ContainerDirectory::WriteRecord(const ContainerRecord& r) const {
   return WriteFileAtomic(path_ + "/" + kStateFile, oci::PrintJson(json), Durability::kMemory);
 }
 
+std::string ConfigFileOf(const std::string& root, const std::string& id) {
+  return CheckContainerId(id) ? root + "/" + id + "/" + kConfigFile : "";
+}
+
 Result<std::string> ContainerDirectory::ReadConfig() const {
   return ReadFile(path_ + "/" + kConfigFile, kMaxConfigBytes);
 }

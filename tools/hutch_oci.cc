@@ -65,6 +65,7 @@ int Main(int argc, char** argv) {
   Prepare();
   CLI::App app("OCI runtime", "hutch-oci");
   OciGlobals globals;
+  globals.argv = argv;
   AddGlobals(app, &globals);
   bool version = false;
   app.add_flag("-v,--version", version, "print the version");
@@ -90,11 +91,8 @@ int Main(int argc, char** argv) {
     std::fputs(app.help().c_str(), stderr);
     return 1;
   }
-  // What starts a container's processes must not be a file that they could write.
-  Status safe = CheckOciLog(globals.log);
-  for (const char* name : {"create", "run", "exec"})
-    if (safe && app.got_subcommand(name)) safe = runtime::ProtectOwnProgram(argv);
-  const Result<int> done = safe ? chosen() : Result<int>(safe.error());
+  const Status log = CheckOciLog(globals.log);
+  const Result<int> done = log ? chosen() : Result<int>(log.error());
   if (done) return *done;
   const std::string text = done.error().ToString();
   WriteOciLog(globals.log, globals.log_format, "error", text);

@@ -75,6 +75,7 @@ Result<runtime::CreateRequest> RequestOf(const CreateOptions& options) {
 Result<int> Create(const OciGlobals& globals, const CreateOptions& options) {
   ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
   ASSIGN_OR_RETURN(const runtime::CreateRequest request, RequestOf(options));
+  RETURN_IF_ERROR(runtime::ProtectOwnProgram(globals.argv, request.config_file));
   ASSIGN_OR_RETURN(const runtime::CreatedContainer made, runtime::CreateContainer(host, request));
   if (!made.terminal.valid()) return 0;
   IgnoreError(runtime::DeleteContainer(host, options.id, runtime::DeleteMode::kForce),
@@ -86,6 +87,7 @@ Result<int> Create(const OciGlobals& globals, const CreateOptions& options) {
 Result<int> Run(const OciGlobals& globals, const CreateOptions& options) {
   ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
   ASSIGN_OR_RETURN(const runtime::CreateRequest request, RequestOf(options));
+  RETURN_IF_ERROR(runtime::ProtectOwnProgram(globals.argv, request.config_file));
   Foreground foreground;
   if (!options.detach) RETURN_IF_ERROR(foreground.Prepare());
   ASSIGN_OR_RETURN(runtime::CreatedContainer made, runtime::CreateContainer(host, request));

@@ -42,6 +42,8 @@ Result<int> Exec(const OciGlobals& globals, ExecOptions& options) {
   request.terminal = options.tty;
   if (request.process_file.empty() && request.args.empty())
     return Error{.code = Code::kInvalidArgument, .what = "process args cannot be empty"};
+  RETURN_IF_ERROR(
+      runtime::ProtectOwnProgram(globals.argv, runtime::ConfigFileOf(host.root, options.id)));
   Foreground foreground;
   if (!options.detach) RETURN_IF_ERROR(foreground.Prepare());
   ASSIGN_OR_RETURN(runtime::CreatedContainer made,
