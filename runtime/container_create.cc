@@ -37,6 +37,17 @@ Status ReadConfig(ContainerCreation& c) {
   return OkStatus();
 }
 
+// A path may lead to the namespace that we are in: there they would only be renamed.
+Status CheckDevicesLeaveTheHost(const ContainerCreation& c) {
+  if (c.config.linux_.net_devices.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(const bool own,
+                   IsOwnNamespace(CLONE_NEWNET, c.child.namespaces.JoinedFd(CLONE_NEWNET)));
+  if (!own) return OkStatus();
+  return Error{.code = Code::kInvalidArgument,
+               .what = "linux.netDevices: the container has no network namespace of its own",
+               .field = "linux.netDevices"};
+}
+
 Status PlanChild(ContainerCreation& c) {
   ChildContext& child = c.child;
   child.config = &c.config;
@@ -46,6 +57,7 @@ Status PlanChild(ContainerCreation& c) {
   ASSIGN_OR_RETURN(child.confinement, PlanConfinement(*child.process));
   RETURN_IF_ERROR(PlanFilter(c.config, &child.confinement));
   ASSIGN_OR_RETURN(child.namespaces, PlanNamespaces(c.config.linux_.namespaces));
+  RETURN_IF_ERROR(CheckDevicesLeaveTheHost(c));
   child.cgroup_namespace = child.namespaces.Makes(CLONE_NEWCGROUP);
   ContainerRecord& record = c.record;
   record.oci_version = c.config.oci_version;
@@ -170,6 +182,24 @@ Status MapIds(ContainerCreation& c) {
   return WriteIdMaps(c.init.pid(), c.config.linux_.uid_mappings, c.config.linux_.gid_mappings);
 }
 
+Status MoveDevices(ContainerCreation& c) {
+  const std::vector<oci::NetDevice>& devices = c.config.linux_.net_devices;
+  if (devices.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(c.devices, network::DeviceMoves::Open(c.init.fd()));
+  for (const oci::NetDevice& device : devices) {
+    Status moved = c.devices->Move(device.host_name, device.name);
+    if (moved) continue;
+    Error error = std::move(moved).error();
+    error.field = "linux.netDevices." + device.host_name;
+    error.what = error.field + ": " + error.what;
+    return error;
+  }
+  return OkStatus();
+}
+Status GiveDevicesBack(ContainerCreation& c) {
+  return c.devices ? c.devices->GiveBack() : OkStatus();
+}
+
 Status FillGroup(ContainerCreation& c) {
   if (!c.group) return OkStatus();
   RETURN_IF_ERROR(c.group->Attach(c.init.pid(), c.born_in));
@@ -239,6 +269,7 @@ constexpr StepRow<ContainerCreation> kContainerSteps[] = {
     {"map ids", MapIds, nullptr},        // needs the child, and our privilege
     {"fill group", FillGroup, nullptr},  // limits before anything of the user's runs
     {"confine from outside", ConfineFirst, nullptr},
+    {"move network devices", MoveDevices, GiveDevicesBack},  // before sysctls and hooks see them
     {"await mounts", AwaitMounts, nullptr},
     {"save record", SaveRecord, nullptr},  // hooks call `state`
     {"run outer hooks", RunOuterHooks, RunPoststop},

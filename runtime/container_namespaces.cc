@@ -88,6 +88,15 @@ Result<int> NamespacesUnlikeOurs(pid_t pid) {
   return flags;
 }
 
+Result<bool> IsOwnNamespace(int flag, int namespace_fd) {
+  if (namespace_fd < 0) return false;
+  struct stat ours, theirs;
+  if (::stat((std::string("/proc/self/ns/") + FileOf(flag)).c_str(), &ours) != 0 ||
+      ::fstat(namespace_fd, &theirs) != 0)
+    return SysError(errno, "stat a namespace");
+  return ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+}
+
 Status NamespaceVisit::Enter(int flag, int namespace_fd) {
   ASSIGN_OR_RETURN(UniqueFd own, Open(std::string("/proc/self/ns/") + FileOf(flag), O_RDONLY));
   if (::setns(namespace_fd, flag) != 0)

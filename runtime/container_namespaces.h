@@ -35,6 +35,9 @@ Result<NamespacePlan> PlanNamespaces(const std::vector<oci::Namespace>& namespac
 // Which CLONE_NEW... namespaces of the process are not the caller's.
 Result<int> NamespacesUnlikeOurs(pid_t pid);
 
+// Whether the descriptor is of the caller's own namespace of that kind; -1 is of none.
+Result<bool> IsOwnNamespace(int flag, int namespace_fd);
+
 // For as long as it lives the caller is in these namespaces: of those that another process gets by
 // inheriting them. Comes back at its end, and ends the program when that fails.
 class NamespaceVisit {

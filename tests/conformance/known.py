@@ -30,6 +30,7 @@ TABLE = [
     *[Known(program, before, ANY, ("process_test.Limits.test_scheduler", "process_test.Limits.test_an_unknown_scheduler_*",
                                    "process_test.Limits.test_io_priority", "process_test.Limits.test_an_unknown_io_*"),
             "knows neither scheduler nor ioPriority") for program, before in (("runc", (1, 2)), ("crun", (1, 9)))],
+    *[Known(program, before, ANY, ("net_devices_test.*",), "knows no netDevices") for program, before in (("runc", (1, 4)), ("crun", (1, 22)))],
     *[Known(program, (), ANY, ("escapes_test.Paths.test_image_dev_symlink",), "CVE-2026-41579, CVE-2026-47766: writes to where the image's /dev points")
       for program in ("runc", "crun")],
     *[Known(program, (), ANY, ("exec_test.Process.test_a_process_document",), "exec leaves oomScoreAdj as it is")
