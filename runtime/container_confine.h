@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "oci/container_config.h"
+#include "runtime/container_scheduling.h"
 #include "seccomp/filters.h"
 
 namespace hutch::runtime {
@@ -29,14 +30,22 @@ struct Confinement {
   const oci::ContainerProcess* process = nullptr;  // borrowed
   CapabilityMasks capabilities;
   std::vector<PlannedRlimit> rlimits;
+  Scheduling scheduling;
   seccomp::Program filter;  // empty: none
   uint32_t filter_flags = 0;
   bool filter_notifies = false;  // SECCOMP_FILTER_FLAG_NEW_LISTENER
   CapabilityMasks now = {};      // in the child: what BecomeUser left
+  // What is asked for and cannot be had, where the specification wants that to be no failure.
+  std::vector<std::string> warnings;
 };
 
-// Pure. kInvalidArgument with the JSON path for names and values that mean nothing.
-Result<Confinement> PlanConfinement(const oci::ContainerProcess& process);
+// Where the process has its capabilities from: the caller's own, or all of them as the first one
+// of a user namespace.
+enum class CapabilitySource { kCaller, kUserNamespace };
+// Looks at the host, changes nothing. kInvalidArgument and kUnsupported with the JSON path for
+// names and values that mean nothing here.
+Result<Confinement> PlanConfinement(const oci::ContainerProcess& process,
+                                    const oci::ContainerLinux& linux_part, CapabilitySource source);
 
 // For another process, by the parent, whose privilege may be the greater one: rlimits, OOM score,
 // scheduler, I/O priority. What the kernel refuses is an error.

@@ -54,9 +54,14 @@ Status PlanChild(ContainerCreation& c) {
   child.process = &*c.config.process;
   child.preserve_fds = c.request->preserve_fds;
   child.new_keyring = !c.request->no_new_keyring;
-  ASSIGN_OR_RETURN(child.confinement, PlanConfinement(*child.process));
-  RETURN_IF_ERROR(PlanFilter(c.config, &child.confinement));
   ASSIGN_OR_RETURN(child.namespaces, PlanNamespaces(c.config.linux_.namespaces));
+  const bool user =
+      child.namespaces.Makes(CLONE_NEWUSER) || child.namespaces.JoinedFd(CLONE_NEWUSER) >= 0;
+  ASSIGN_OR_RETURN(child.confinement, PlanConfinement(*child.process, c.config.linux_,
+                                                      user ? CapabilitySource::kUserNamespace
+                                                           : CapabilitySource::kCaller));
+  for (const std::string& warning : child.confinement.warnings) c.host->warn(warning);
+  RETURN_IF_ERROR(PlanFilter(c.config, &child.confinement));
   RETURN_IF_ERROR(CheckDevicesLeaveTheHost(c));
   child.cgroup_namespace = child.namespaces.Makes(CLONE_NEWCGROUP);
   ContainerRecord& record = c.record;
@@ -201,6 +206,7 @@ Status GiveDevicesBack(ContainerCreation& c) {
 }
 
 Status FillGroup(ContainerCreation& c) {
+  IgnoreError(RunOnAllCpus(c.init.pid()), "then it runs where its caller does");
   if (!c.group) return OkStatus();
   RETURN_IF_ERROR(c.group->Attach(c.init.pid(), c.born_in));
   return c.group->Apply(c.config.linux_.resources, cgroups::DeviceRules::kApply);

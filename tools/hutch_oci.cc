@@ -126,6 +126,7 @@ Result<runtime::ContainerHost> ContainerHostOf(const OciGlobals& globals) {
   host.no_group = globals.cgroup_manager == "disabled";
   host.warn = [&globals](const std::string& message) {
     WriteOciLog(globals.log, globals.log_format, "warning", message);
+    if (globals.log.empty()) std::fprintf(stderr, "hutch-oci: warning: %s\n", message.c_str());
   };
   return host;
 }
