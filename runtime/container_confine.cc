@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/sys_raw.h"
 #include "base/text.h"
+#include "rootfs/container_sysctl.h"
 #include "runtime/container_names.h"
 
 namespace hutch::runtime {
@@ -112,6 +113,33 @@ Result<std::vector<PlannedRlimit>> PlanRlimits(const std::vector<oci::Rlimit>& r
   return planned;
 }
 
+Error OfField(Error error, const char* field) {
+  error.what = std::string(field) + ": " + error.what;
+  error.field = field;
+  return error;
+}
+
+bool HasAppArmor() {
+  const Result<std::string> enabled = ReadFile("/sys/module/apparmor/parameters/enabled", 16);
+  return enabled && enabled->starts_with("Y");
+}
+bool HasSelinux() { return PathExists("/sys/fs/selinux/enforce"); }
+
+// What is asked for and not there would be less isolation than its owner thinks it has.
+Status PlanLabels(const oci::ContainerProcess& process, const oci::ContainerLinux& linux_part,
+                  Confinement* plan) {
+  const bool apparmor = !process.apparmor_profile.empty() && HasAppArmor();
+  if (!process.apparmor_profile.empty() && !apparmor && process.apparmor_profile != "unconfined")
+    return Invalid("process.apparmorProfile", "AppArmor is not enabled on this host");
+  if (apparmor) plan->apparmor_profile = process.apparmor_profile;
+  if (!process.selinux_label.empty() && !HasSelinux())
+    return Invalid("process.selinuxLabel", "SELinux is not enabled on this host");
+  plan->selinux_label = process.selinux_label;
+  if (!linux_part.mount_label.empty() && !HasSelinux())
+    return Invalid("linux.mountLabel", "SELinux is not enabled on this host");
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<Confinement> PlanConfinement(const oci::ContainerProcess& process,
@@ -123,6 +151,7 @@ Result<Confinement> PlanConfinement(const oci::ContainerProcess& process,
                    PlanCapabilities(process.capabilities, source, &plan.warnings));
   ASSIGN_OR_RETURN(plan.rlimits, PlanRlimits(process.rlimits));
   ASSIGN_OR_RETURN(plan.scheduling, PlanScheduling(process, linux_part));
+  RETURN_IF_ERROR(PlanLabels(process, linux_part, &plan));
   return plan;
 }
 
@@ -140,15 +169,21 @@ Status ConfineFromOutside(const Confinement& plan, pid_t pid) {
 }
 
 Status SetLabels(const Confinement& plan) {
-  const oci::ContainerProcess& process = *plan.process;
-  if (!process.apparmor_profile.empty() && PathExists("/sys/kernel/security/apparmor")) {
-    const std::string text = "exec " + process.apparmor_profile;
-    if (!WriteExisting("/proc/self/attr/apparmor/exec", text))
-      RETURN_IF_ERROR(WriteExisting("/proc/self/attr/exec", text));
+  if (plan.apparmor_profile.empty() && plan.selinux_label.empty()) return OkStatus();
+  // Whoever made the mounts could have let the write go elsewhere (CVE-2025-52881).
+  ASSIGN_OR_RETURN(const UniqueFd root, Open("/", O_PATH | O_DIRECTORY));
+  ASSIGN_OR_RETURN(const UniqueFd proc, rootfs::OpenVerifiedProc(root.get()));
+  if (!plan.apparmor_profile.empty()) {
+    const std::string text = "exec " + plan.apparmor_profile;
+    Status written = rootfs::WriteOwnAttribute(proc.get(), "apparmor/exec", text);
+    // Before Linux 5.8 the one file is of whichever LSM is there.
+    if (!written && written.error().sys == ENOENT && plan.selinux_label.empty())
+      written = rootfs::WriteOwnAttribute(proc.get(), "exec", text);
+    if (!written) return OfField(std::move(written).error(), "process.apparmorProfile");
   }
-  if (!process.selinux_label.empty() && PathExists("/sys/fs/selinux/enforce"))
-    RETURN_IF_ERROR(WriteExisting("/proc/self/attr/exec", process.selinux_label));
-  return OkStatus();
+  if (plan.selinux_label.empty()) return OkStatus();
+  Status written = rootfs::WriteOwnAttribute(proc.get(), "exec", plan.selinux_label);
+  return written ? OkStatus() : Status(OfField(std::move(written).error(), "process.selinuxLabel"));
 }
 
 Status SetNoNewPrivileges(const Confinement& plan) {

@@ -31,7 +31,8 @@ struct Confinement {
   CapabilityMasks capabilities;
   std::vector<PlannedRlimit> rlimits;
   Scheduling scheduling;
-  seccomp::Program filter;  // empty: none
+  std::string apparmor_profile, selinux_label;  // to be taken at the execve; empty: none
+  seccomp::Program filter;                      // empty: none
   uint32_t filter_flags = 0;
   bool filter_notifies = false;  // SECCOMP_FILTER_FLAG_NEW_LISTENER
   CapabilityMasks now = {};      // in the child: what BecomeUser left
@@ -52,7 +53,8 @@ Result<Confinement> PlanConfinement(const oci::ContainerProcess& process,
 Status ConfineFromOutside(const Confinement& plan, pid_t pid);
 
 // The rest, in the process itself, in this order.
-Status SetLabels(const Confinement& plan);  // AppArmor and SELinux, for the exec; /proc is needed
+Status SetLabels(
+    const Confinement& plan);  // AppArmor and SELinux, for the exec; by the root's /proc
 Status SetNoNewPrivileges(const Confinement& plan);
 Status DropBoundingSet(const Confinement& plan);  // needs CAP_SETPCAP
 // Groups, gid, uid, umask. Without no-new-privileges CAP_SYS_ADMIN is still permitted afterwards,

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import unittest
 
 from bundle import ALL_CAPABILITIES, SOME_CAPABILITIES, base_config, shell_config, without_namespace
 from case import Case
@@ -268,6 +269,33 @@ class UngrantedCapabilities(Case):
         warnings, got = self.warnings_of({name: SOME_CAPABILITIES for name in SETS})
         self.assertEqual(warnings, [])
         self.assertEqual(got["ambient"], mask(SOME_CAPABILITIES))
+
+
+class Labels(Case):
+    """One that cannot be had is an error: the process would have more rights than its owner thinks."""
+
+    def test_an_apparmor_profile_that_is_not_there(self):
+        config = base_config("true")
+        config["process"]["apparmorProfile"] = "conformance-nosuch"
+        self.refused(config, "apparmor")
+        name = self.sleeper()
+        document = {"args": ["true"], "env": ["PATH=/bin"], "cwd": "/", "apparmorProfile": "conformance-nosuch"}
+        (self.work / "process.json").write_text(json.dumps(document))
+        self.assertEqual(self.runtime.call("exec", "--process", self.work / "process.json", name, check=False).returncode, 1)
+
+    def test_no_apparmor_profile_at_all(self):
+        config = base_config("true")
+        config["process"]["apparmorProfile"] = "unconfined"
+        self.run_to_end(config)
+
+    @unittest.skipIf(os.path.exists("/sys/fs/selinux/enforce"), "a host with SELinux")
+    def test_an_selinux_label_without_selinux(self):
+        config = base_config("true")
+        config["process"]["selinuxLabel"] = "system_u:system_r:container_t:s0:c1,c2"
+        self.refused(config, "selinux")
+        config = base_config("true")
+        config["linux"]["mountLabel"] = "system_u:object_r:container_file_t:s0:c1,c2"
+        self.refused(config)
 
 
 class Options(Case):
