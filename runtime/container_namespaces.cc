@@ -45,6 +45,12 @@ constexpr unsigned long kNsGetType = 0xb703;  // NS_GET_NSTYPE, _IO(0xb7, 3)
 
 }  // namespace
 
+std::vector<std::string> NamespaceTypes() {
+  std::vector<std::string> types;
+  for (const NamespaceKind& kind : kKinds) types.emplace_back(kind.type);
+  return types;
+}
+
 int NamespacePlan::JoinedFd(int flag) const {
   for (const JoinedNamespace& one : joined)
     if (one.flag == flag) return one.fd.get();

@@ -29,6 +29,9 @@ struct NamespacePlan {
   int JoinedFd(int flag) const;  // -1: not joined
 };
 
+// The types that linux.namespaces may have.
+std::vector<std::string> NamespaceTypes();
+
 // Opens every path; kInvalidArgument names the one that is no namespace of its type.
 Result<NamespacePlan> PlanNamespaces(const std::vector<oci::Namespace>& namespaces);
 

@@ -281,7 +281,7 @@ class Labels(Case):
         name = self.sleeper()
         document = {"args": ["true"], "env": ["PATH=/bin"], "cwd": "/", "apparmorProfile": "conformance-nosuch"}
         (self.work / "process.json").write_text(json.dumps(document))
-        self.assertEqual(self.runtime.call("exec", "--process", self.work / "process.json", name, check=False).returncode, 1)
+        self.assertNotEqual(self.runtime.call("exec", "--process", self.work / "process.json", name, check=False).returncode, 0)
 
     def test_no_apparmor_profile_at_all(self):
         config = base_config("true")
