@@ -33,6 +33,7 @@ constexpr Named kPolicyFlags[] = {
     {"SCHED_FLAG_DL_OVERRUN", 0x04},    {"SCHED_FLAG_KEEP_POLICY", 0x08},
     {"SCHED_FLAG_KEEP_PARAMS", 0x10},
 };
+constexpr uint64_t kShortestRuntime = 1024;  // nanoseconds, of SCHED_DEADLINE
 constexpr Named kIoClasses[] = {
     {"IOPRIO_CLASS_RT", 1}, {"IOPRIO_CLASS_BE", 2}, {"IOPRIO_CLASS_IDLE", 3}};
 constexpr int kIoClassIdle = 3;
@@ -106,6 +107,8 @@ Status CheckScheduler(const oci::Scheduler& wanted, Takes takes) {
     return Invalid(path + ".priority", wanted.policy + " has none");
   if (takes != Takes::kDeadline) return OkStatus();
   if (wanted.runtime == 0) return Invalid(path + ".runtime", wanted.policy + " needs it");
+  if (wanted.runtime < kShortestRuntime || wanted.runtime >> 63 != 0)
+    return Invalid(path + ".runtime", "must be 1024 ns at least, and below 2^63");
   if (wanted.deadline == 0) return Invalid(path + ".deadline", wanted.policy + " needs it");
   if (wanted.runtime > wanted.deadline)
     return Invalid(path + ".runtime", "must not be above the deadline");

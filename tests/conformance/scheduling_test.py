@@ -31,6 +31,8 @@ class Scheduler(Case):
         for scheduler in ({"nice": 1}, {"policy": "SCHED_OTHER", "nice": 20}, {"policy": "SCHED_FIFO"}, {"policy": "SCHED_RR", "priority": 100},
                           {"policy": "SCHED_BATCH", "priority": 1}, {"policy": "SCHED_DEADLINE", "deadline": 20000000},
                           {"policy": "SCHED_DEADLINE", "runtime": 20000000},
+                          {"policy": "SCHED_DEADLINE", "runtime": 1023, "deadline": 20000000},
+                          {"policy": "SCHED_DEADLINE", "runtime": 2**63, "deadline": 2**63 + 1},
                           {"policy": "SCHED_DEADLINE", "runtime": 20000000, "deadline": 10000000},
                           {"policy": "SCHED_DEADLINE", "runtime": 10000000, "deadline": 20000000, "period": 15000000},
                           {"policy": "SCHED_OTHER", "flags": ["SCHED_FLAG_NOSUCH"]}):
