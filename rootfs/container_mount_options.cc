@@ -2,6 +2,9 @@
 
 #include <sys/mount.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/sys_raw.h"
 
 namespace hutch::rootfs {
@@ -47,6 +50,26 @@ constexpr Propagation kPropagations[] = {
 constexpr const char* kIgnored[] = {"defaults", "async",   "nomand",     "silent",
                                     "loud",     "remount", "noiversion", "nolazytime"};
 
+struct Special {
+  const char* word;
+  void (*take)(ContainerMountOptions&);
+};
+constexpr Special kSpecials[] = {
+    {"bind", [](ContainerMountOptions& out) { out.bind = true, out.bind_all = false; }},
+    {"rbind", [](ContainerMountOptions& out) { out.bind = out.bind_all = true; }},
+    {"idmap", [](ContainerMountOptions& out) { out.idmap = true, out.idmap_all = false; }},
+    {"ridmap", [](ContainerMountOptions& out) { out.idmap = out.idmap_all = true; }},
+    {"tmpcopyup", [](ContainerMountOptions& out) { out.copy_up = true; }},
+};
+// Of the superblock, as the file system itself reads them; nothing to a bind mount.
+constexpr const char* kSuperblocks[] = {"sync", "dirsync", "lazytime", "mand", "iversion"};
+
+bool IsSuperblockWord(const std::string& word) {
+  for (const char* one : kSuperblocks)
+    if (word == one) return true;
+  return false;
+}
+
 bool TakeWord(const std::string& word, ContainerMountOptions* out) {
   for (const Attribute& one : kAttributes) {
     const bool all = word == std::string("r") + one.word;
@@ -63,6 +86,11 @@ bool TakeWord(const std::string& word, ContainerMountOptions* out) {
     out->propagation_all = one.all;
     return true;
   }
+  for (const Special& one : kSpecials) {
+    if (word != one.word) continue;
+    one.take(*out);
+    return true;
+  }
   for (const char* ignored : kIgnored)
     if (word == ignored) return true;
   return false;
@@ -73,27 +101,27 @@ bool TakeWord(const std::string& word, ContainerMountOptions* out) {
 Result<ContainerMountOptions> ReadMountOptions(const std::vector<std::string>& options,
                                                const std::string& path) {
   ContainerMountOptions out;
-  for (const std::string& word : options) {
-    if (word == "bind" || word == "rbind") {
-      out.bind = true;
-      out.bind_all = word == "rbind";
-    } else if (word == "tmpcopyup") {
-      out.copy_up = true;
-    } else if (word == "idmap" || word == "ridmap") {
-      out.idmap = true;
-      out.idmap_all = word == "ridmap";
-    } else if (!TakeWord(word, &out)) {
-      out.superblock.push_back(word);
-    }
-  }
+  for (const std::string& word : options)
+    if (!TakeWord(word, &out)) out.superblock.push_back(word);
   // Of a bind mount a word that nobody knows could have been meant to take something away.
   for (const std::string& word : out.superblock)
-    if (out.bind && word.find('=') == std::string::npos && word != "sync" && word != "dirsync" &&
-        word != "lazytime" && word != "mand" && word != "iversion")
+    if (out.bind && word.find('=') == std::string::npos && !IsSuperblockWord(word))
       return Error{.code = Code::kInvalidArgument,
                    .what = "unknown option \"" + word + "\" of the mount at " + path,
                    .field = "mounts"};
   return out;
+}
+
+std::vector<std::string> KnownMountOptions() {
+  std::vector<std::string> words;
+  for (const Attribute& one : kAttributes)
+    for (const char* all : {"", "r"}) words.push_back(std::string(all) + one.word);
+  for (const Propagation& one : kPropagations) words.emplace_back(one.word);
+  for (const Special& one : kSpecials) words.emplace_back(one.word);
+  words.insert(words.end(), std::begin(kSuperblocks), std::end(kSuperblocks));
+  words.insert(words.end(), std::begin(kIgnored), std::end(kIgnored));
+  std::sort(words.begin(), words.end());
+  return words;
 }
 
 }  // namespace hutch::rootfs

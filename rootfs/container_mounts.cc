@@ -121,7 +121,7 @@ Status MountTmpfs(PreparedContainerMounts& m, const oci::ContainerMount& mount,
 
 Status MountOne(PreparedContainerMounts& m, size_t index) {
   const oci::ContainerMount& mount = m.config->mounts[index];
-  ASSIGN_OR_RETURN(const ContainerMountOptions options,
+  ASSIGN_OR_RETURN(ContainerMountOptions options,
                    ReadMountOptions(mount.options, mount.destination));
   if (IsBind(mount, options)) {
     if (m.sources[index].valid()) return AttachMount(m, mount, m.sources[index].get());
@@ -134,6 +134,7 @@ Status MountOne(PreparedContainerMounts& m, size_t index) {
                          ", which is no bind mount",
                  .field = "mounts"};
   if (mount.type == "cgroup" || mount.type == "cgroup2") return MountCgroups(m, mount, options);
+  AddMountLabel(m.config->linux_.mount_label, mount.type, &options);
   if (mount.type == "tmpfs") return MountTmpfs(m, mount, options);
   ASSIGN_OR_RETURN(const UniqueFd tree, NewFilesystem(mount, mount.type, options));
   RETURN_IF_ERROR(AttachMount(m, mount, tree.get()));

@@ -34,6 +34,17 @@ Status ReadConfig(ContainerCreation& c) {
   return OkStatus();
 }
 
+// A path may lead to the namespace that we are in: there they would only be renamed.
+Status CheckDevicesLeaveTheHost(const ContainerCreation& c) {
+  if (c.config.linux_.net_devices.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(const bool own,
+                   IsOwnNamespace(CLONE_NEWNET, c.child.namespaces.JoinedFd(CLONE_NEWNET)));
+  if (!own) return OkStatus();
+  return Error{.code = Code::kInvalidArgument,
+               .what = "linux.netDevices: the container has no network namespace of its own",
+               .field = "linux.netDevices"};
+}
+
 Status PlanChild(ContainerCreation& c) {
   ChildContext& child = c.child;
   child.config = &c.config;
@@ -41,9 +52,15 @@ Status PlanChild(ContainerCreation& c) {
   child.preserve_fds = c.request->preserve_fds;
   child.listen_fds = c.request->listen_fds;
   child.new_keyring = !c.request->no_new_keyring;
-  ASSIGN_OR_RETURN(child.confinement, PlanConfinement(*child.process));
-  RETURN_IF_ERROR(PlanFromConfig(c.config, &child.confinement));
   ASSIGN_OR_RETURN(child.namespaces, PlanNamespaces(c.config.linux_.namespaces));
+  const bool user =
+      child.namespaces.Makes(CLONE_NEWUSER) || child.namespaces.JoinedFd(CLONE_NEWUSER) >= 0;
+  ASSIGN_OR_RETURN(child.confinement, PlanConfinement(*child.process, c.config.linux_,
+                                                      user ? CapabilitySource::kUserNamespace
+                                                           : CapabilitySource::kCaller));
+  for (const std::string& warning : child.confinement.warnings) c.host->warn(warning);
+  RETURN_IF_ERROR(PlanFromConfig(c.config, &child.confinement));
+  RETURN_IF_ERROR(CheckDevicesLeaveTheHost(c));
   child.cgroup_namespace = child.namespaces.Makes(CLONE_NEWCGROUP);
   ContainerRecord& record = c.record;
   record.oci_version = c.config.oci_version;
@@ -170,7 +187,26 @@ Status MapIds(ContainerCreation& c) {
 }
 
 Status JoinGroup(ContainerCreation& c) {
+  IgnoreError(RunOnAllCpus(c.init.pid()), "then it runs where its caller does");
   return c.group ? c.group->Attach(c.init.pid(), c.born_in) : OkStatus();
+}
+
+Status MoveDevices(ContainerCreation& c) {
+  const std::vector<oci::NetDevice>& devices = c.config.linux_.net_devices;
+  if (devices.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(c.devices, network::DeviceMoves::Open(c.init.fd()));
+  for (const oci::NetDevice& device : devices) {
+    Status moved = c.devices->Move(device.host_name, device.name);
+    if (moved) continue;
+    Error error = std::move(moved).error();
+    error.field = "linux.netDevices." + device.host_name;
+    error.what = error.field + ": " + error.what;
+    return error;
+  }
+  return OkStatus();
+}
+Status GiveDevicesBack(ContainerCreation& c) {
+  return c.devices ? c.devices->GiveBack() : OkStatus();
 }
 
 Status ConfineFirst(ContainerCreation& c) {
@@ -244,9 +280,10 @@ constexpr StepRow<ContainerCreation> kContainerSteps[] = {
     {"prepare mounts", PrepareMounts, nullptr},  // what only we may open
     {"open gate", OpenGate, nullptr},            // in the directory
     {"clone first process", CloneFirst, KillFirst},
-    {"map ids", MapIds, nullptr},                     // needs the child, and our privilege
-    {"join group", JoinGroup, nullptr},               // before the cgroup namespace is taken
-    {"confine from outside", ConfineFirst, nullptr},  // before it hides from us, too
+    {"map ids", MapIds, nullptr},                            // needs the child, and our privilege
+    {"join group", JoinGroup, nullptr},                      // before the cgroup namespace is taken
+    {"confine from outside", ConfineFirst, nullptr},         // before it hides from us, too
+    {"move network devices", MoveDevices, GiveDevicesBack},  // before sysctls and hooks see them
     {"let mount", LetMount, nullptr},
     {"fill group", FillGroup, nullptr},  // beside the mounts; before anything of the user's runs
     {"await mounts", AwaitMounts, nullptr},

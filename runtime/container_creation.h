@@ -8,6 +8,7 @@
 #include "base/pidfd.h"
 #include "base/unique_fd.h"
 #include "cgroups/container_group.h"
+#include "network/device_moves.h"
 #include "oci/container_config.h"
 #include "rootfs/container_mounts.h"
 #include "runtime/container.h"
@@ -26,6 +27,7 @@ struct ContainerCreation {
   std::optional<ContainerDirectory> directory;
   std::optional<cgroups::ContainerGroup> group;
   rootfs::PreparedContainerMounts mounts;
+  std::optional<network::DeviceMoves> devices;
   UniqueFd console, sync, terminal;
   Pidfd init;
   cgroups::BornIn born_in = cgroups::BornIn::kElsewhere;

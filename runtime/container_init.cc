@@ -158,6 +158,8 @@ Status SetPersonality(ChildContext& c) {
              : Status(SysError(errno, "set the personality"));
 }
 
+Status TakeMemoryPolicy(ChildContext& c) { return SetMemoryPolicy(c.confinement.scheduling); }
+
 // So that the user can open /dev/stdout anew. Not what others share: /dev/null is everybody's.
 Status OwnStdio(ChildContext& c) {
   for (int fd = 0; fd < 3; ++fd) {
@@ -281,6 +283,7 @@ constexpr ChildRow kFirstProcessRows[] = {
     {"seal root", SealRoot},        // last of what changes mounts
     {"labels", WriteLabels},
     {"personality", SetPersonality},
+    {"memory policy", TakeMemoryPolicy},  // in the group: its nodes are counted
     {"own stdio", OwnStdio},
     {"drop bounding set", DropBounding},  // needs SETPCAP, which the next row may take
     {"set no new privileges", NoNewPrivileges},
@@ -304,6 +307,7 @@ constexpr ChildRow kOneMoreRows[] = {
     {"console", OpenConsole},
     {"labels", WriteLabels},
     {"personality", SetPersonality},
+    {"memory policy", TakeMemoryPolicy},  // in the group: its nodes are counted
     {"own stdio", OwnStdio},
     {"drop bounding set", DropBounding},
     {"set no new privileges", NoNewPrivileges},

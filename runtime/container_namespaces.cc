@@ -45,6 +45,12 @@ constexpr unsigned long kNsGetType = 0xb703;  // NS_GET_NSTYPE, _IO(0xb7, 3)
 
 }  // namespace
 
+std::vector<std::string> NamespaceTypes() {
+  std::vector<std::string> types;
+  for (const NamespaceKind& kind : kKinds) types.emplace_back(kind.type);
+  return types;
+}
+
 int NamespacePlan::JoinedFd(int flag) const {
   for (const JoinedNamespace& one : joined)
     if (one.flag == flag) return one.fd.get();
@@ -86,6 +92,15 @@ Result<int> NamespacesUnlikeOurs(pid_t pid) {
     if (ours.st_ino != theirs.st_ino) flags |= kind.flag;
   }
   return flags;
+}
+
+Result<bool> IsOwnNamespace(int flag, int namespace_fd) {
+  if (namespace_fd < 0) return false;
+  struct stat ours, theirs;
+  if (::stat((std::string("/proc/self/ns/") + FileOf(flag)).c_str(), &ours) != 0 ||
+      ::fstat(namespace_fd, &theirs) != 0)
+    return SysError(errno, "stat a namespace");
+  return ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
 }
 
 Status NamespaceVisit::Enter(int flag, int namespace_fd) {

@@ -9,13 +9,12 @@
 #include <cstring>
 
 #include "base/fault_point.h"
+#include "runtime/container_features.h"
 #include "tools/hutch_oci_commands.h"
 #include "tools/hutch_oci_log.h"
 
 namespace hutch::tools {
 namespace {
-
-constexpr char kSpecVersion[] = "1.2.0";
 
 constexpr OciCommandRow kOciCommands[] = {
     {"create", "make a container; its program waits for start", AddCreate},
@@ -50,7 +49,7 @@ void AddGlobals(CLI::App& app, OciGlobals* globals) {
 }
 
 int PrintVersion() {
-  std::printf("hutch-oci version %s\nspec: %s\n", HUTCH_VERSION, kSpecVersion);
+  std::printf("hutch-oci version %s\nspec: %s\n", HUTCH_VERSION, runtime::kOciVersion);
   return 0;
 }
 
