@@ -31,6 +31,7 @@ struct CreateRequest {
   std::string bundle;          // absolute
   std::string config_file;     // absolute; normally <bundle>/config.json
   std::string console_socket;  // where the terminal goes; empty: to the caller
+  oci::ConsoleSize size;       // of the caller's terminal, for a process that has no consoleSize
   std::string pid_file;
   unsigned preserve_fds = 0;  // descriptors 3 .. 3 + n - 1 stay open in the program
   unsigned listen_fds = 0;    // the first of them, as sd_listen_fds(3) has them
@@ -85,6 +86,7 @@ struct ExecRequest {
   std::optional<bool> no_new_privileges, terminal;
   std::vector<std::string> cgroups;  // --cgroup
   std::string console_socket, pid_file;
+  oci::ConsoleSize size;  // as in CreateRequest
   unsigned preserve_fds = 0;
   bool ignore_paused = false;
 };

@@ -51,6 +51,7 @@ Status PlanChild(ContainerCreation& c) {
   child.process = &*c.config.process;
   child.preserve_fds = c.request->preserve_fds;
   child.listen_fds = c.request->listen_fds;
+  child.size = c.request->size;
   child.new_keyring = !c.request->no_new_keyring;
   ASSIGN_OR_RETURN(child.namespaces, PlanNamespaces(c.config.linux_.namespaces));
   const bool user =

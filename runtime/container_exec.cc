@@ -99,6 +99,7 @@ Status PlanProcess(Execution& e) {
   child.config = &e.config;
   child.process = &e.process;
   child.preserve_fds = e.request->preserve_fds;
+  child.size = e.request->size;
   ASSIGN_OR_RETURN(child.target_namespaces, NamespacesUnlikeOurs(e.view.record.pid));
   const bool user = (child.target_namespaces & CLONE_NEWUSER) != 0;
   ASSIGN_OR_RETURN(child.confinement, PlanConfinement(e.process, e.config.linux_,

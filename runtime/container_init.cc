@@ -134,8 +134,10 @@ Status MakeWorkdir(ChildContext& c) {
 
 Status OpenConsole(ChildContext& c) {
   if (!c.process->terminal) return OkStatus();
-  const TerminalRequest request{.rows = static_cast<uint16_t>(c.process->console_size.height),
-                                .columns = static_cast<uint16_t>(c.process->console_size.width),
+  const oci::ConsoleSize& wanted = c.process->console_size;
+  const oci::ConsoleSize& size = wanted.height == 0 && wanted.width == 0 ? c.size : wanted;
+  const TerminalRequest request{.rows = static_cast<uint16_t>(size.height),
+                                .columns = static_cast<uint16_t>(size.width),
                                 .owner = c.process->user.uid};
   ASSIGN_OR_RETURN(const TerminalPair pair, OpenTerminal(request));
   if (c.gate.valid() && c.namespaces.Makes(CLONE_NEWNS))

@@ -37,6 +37,7 @@ struct ChildContext {
   bool new_keyring = true;
   unsigned preserve_fds = 0;
   unsigned listen_fds = 0;
+  oci::ConsoleSize size;
   // What the steps find out.
   std::string program;
   std::vector<std::string> env;

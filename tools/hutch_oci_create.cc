@@ -59,6 +59,7 @@ Result<runtime::CreateRequest> RequestOf(const CreateOptions& options) {
   if (request.config_file[0] != '/')
     request.config_file = request.bundle + "/" + request.config_file;
   request.console_socket = options.console_socket;
+  if (options.console_socket.empty()) request.size = CallersTerminalSize();
   if (!options.pid_file.empty() && options.pid_file[0] != '/') {
     ASSIGN_OR_RETURN(const std::string here, Absolute("."));
     request.pid_file = here + "/" + options.pid_file;

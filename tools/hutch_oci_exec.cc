@@ -40,6 +40,7 @@ Result<int> Exec(const OciGlobals& globals, ExecOptions& options) {
   if (!options.label.empty()) request.process_label = options.label;
   if (options.no_new_privileges) request.no_new_privileges = true;
   request.terminal = options.tty;
+  request.size = CallersTerminalSize();
   if (request.process_file.empty() && request.args.empty())
     return Error{.code = Code::kInvalidArgument, .what = "process args cannot be empty"};
   RETURN_IF_ERROR(
