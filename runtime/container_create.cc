@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 
+#include "base/check.h"
 #include "base/fd_socket.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -140,7 +141,8 @@ Status CloneFirst(ContainerCreation& c) {
   NamespaceVisit visit;
   const NamespacePlan& plan = c.child.namespaces;
   const int user_fd = plan.JoinedFd(CLONE_NEWUSER);
-  CloneRequest request{.cgroup_fd = c.group ? c.group->clone_fd() : -1, .child = {}};
+  CloneRequest request{.child = {}};
+  if (c.group && !c.born_elsewhere) request.cgroup_fd = c.group->clone_fd();
   constexpr uint64_t kTakenLater = CLONE_NEWTIME | CLONE_NEWCGROUP;
   request.flags = plan.fresh & ~kTakenLater;
   if (c.child.cgroup_namespace && c.group && c.group->NamespaceByClone()) {
@@ -155,9 +157,14 @@ Status CloneFirst(ContainerCreation& c) {
   constexpr int kInherited[] = {CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC, CLONE_NEWUTS};
   if (user_fd >= 0) {
     request.prepare = [&plan, user_fd, &kInherited]() -> Status {
-      if (::setns(user_fd, CLONE_NEWUSER) != 0) return SysError(errno, "join the user namespace");
+      // Each as whoever owns it: ourselves, or the root of the user namespace.
+      std::vector<int> later;
       for (const int flag : kInherited)
         if (const int fd = plan.JoinedFd(flag); fd >= 0 && ::setns(fd, flag) != 0)
+          later.push_back(flag);
+      if (::setns(user_fd, CLONE_NEWUSER) != 0) return SysError(errno, "join the user namespace");
+      for (const int flag : later)
+        if (::setns(plan.JoinedFd(flag), flag) != 0)
           return SysError(errno, "join a namespace by path");
       return OkStatus();
     };
@@ -172,8 +179,20 @@ Status CloneFirst(ContainerCreation& c) {
   c.child.gate.reset();
   return OkStatus();
 }
+
+// Linux 6.14 to 6.18 kill who is cloned into a group that is not the cloner's own when the cloner's
+// was killed once (cgroup.kill counts for ever there).
+bool KilledAtBirth(const ContainerCreation& c) {
+  siginfo_t end{};
+  const auto pidfd = static_cast<id_t>(c.init.fd());
+  return c.born_in == cgroups::BornIn::kGroup && c.record.pid == 0 &&
+         ::waitid(P_PIDFD, pidfd, &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0 &&
+         end.si_code == CLD_KILLED && end.si_status == SIGKILL;
+}
+
 Status KillFirst(ContainerCreation& c) {
   if (!c.init.valid()) return OkStatus();
+  c.killed_at_birth = KilledAtBirth(c);
   RETURN_IF_ERROR(c.init.Signal(SIGKILL));
   if (c.group) IgnoreError(c.group->Kill(), "without a group there was one process");
   if (!c.init.WaitEnded(kKillWaitMs))
@@ -301,13 +320,19 @@ std::span<const StepRow<ContainerCreation>> ContainerSteps() { return kContainer
 
 Result<CreatedContainer> CreateContainer(const ContainerHost& host, const CreateRequest& request) {
   RETURN_IF_ERROR(CheckContainerId(request.id));
-  ContainerCreation creation;
-  creation.host = &host;
-  creation.request = &request;
-  std::vector<Timing> timings;
-  RETURN_IF_ERROR(RunSteps(ContainerSteps(), creation, &timings));
-  creation.directory->Unlock();  // explicitly: the child was cloned with a copy
-  return CreatedContainer{std::move(creation.init), std::move(creation.terminal)};
+  for (const bool born_elsewhere : {false, true}) {
+    ContainerCreation creation;
+    creation.host = &host;
+    creation.request = &request;
+    creation.born_elsewhere = born_elsewhere;
+    std::vector<Timing> timings;
+    Status done = RunSteps(ContainerSteps(), creation, &timings);
+    if (!done && creation.killed_at_birth && !born_elsewhere) continue;
+    if (!done) return std::move(done).error();
+    creation.directory->Unlock();  // explicitly: the child was cloned with a copy
+    return CreatedContainer{std::move(creation.init), std::move(creation.terminal)};
+  }
+  CHECK(false);
 }
 
 }  // namespace hutch::runtime

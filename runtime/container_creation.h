@@ -32,6 +32,8 @@ struct ContainerCreation {
   Pidfd init;
   cgroups::BornIn born_in = cgroups::BornIn::kElsewhere;
   bool hooks_begun = false;
+  bool born_elsewhere = false;   // attached to its group after the clone
+  bool killed_at_birth = false;  // found by the undo: another try without CLONE_INTO_CGROUP helps
 };
 
 std::span<const StepRow<ContainerCreation>> ContainerSteps();

@@ -187,7 +187,10 @@ Result<Pidfd> CloneWithHelper(const CloneRequest& request, bool into_cgroup) {
   ASSIGN_OR_RETURN(const Pidfd helper, CloneOnce(stage, 0, into_cgroup));
   pair.b.reset();
   Result<ReceivedNote> staged = ExpectNote(pair.a.get(), Note::kStaged);
-  while (::waitpid(helper.pid(), nullptr, 0) < 0 && errno == EINTR) continue;
+  int ended = 0;
+  while (::waitpid(helper.pid(), &ended, 0) < 0 && errno == EINTR) continue;
+  if (!staged && WIFSIGNALED(ended) && WTERMSIG(ended) == SIGKILL)
+    return SysError(EBUSY, "the group kills who is born in it");
   if (!staged) return std::move(staged).error();
   if (staged->fds.size() != 1)
     return Error{.code = Code::kInternal, .what = "no descriptor of the cloned process"};
