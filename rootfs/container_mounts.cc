@@ -203,7 +203,9 @@ Status TakeNull(PreparedContainerMounts& m) {
   if (::fstat(m.null.get(), &st) != 0) return SysError(errno, "/dev/null");
   if (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
     return Error{.code = Code::kForbidden, .what = "/dev/null is not the null device"};
-  return OkStatus();
+  // Its inode is the host's: a chmod inside would be one of the host's /dev/null.
+  return ChangeMount(m.null.get(),
+                     {.set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC}, {});
 }
 
 Status CheckRoot(const PreparedContainerMounts& m) {
@@ -245,6 +247,9 @@ Result<PreparedContainerMounts> PrepareContainerMounts(const oci::ContainerConfi
     else if (::geteuid() == 0 || mapped)  // an ordinary user's child does it in its own namespace
       return std::move(tree).error();
   }
+  if (m.where.user_namespace && m.where.own_mounts && ::geteuid() == 0) {
+    ASSIGN_OR_RETURN(m.device_tree, MakeDeviceNodes(config));
+  }
   return m;
 }
 
@@ -253,6 +258,7 @@ Status MakeContainerMounts(PreparedContainerMounts& m) {
   const mode_t umask_before = ::umask(0);
   const auto all = [&m]() -> Status {
     RETURN_IF_ERROR(SetPropagations(m));
+    RETURN_IF_ERROR(TakeDeviceNodes(m));
     RETURN_IF_ERROR(AttachRoot(m));
     for (size_t i = 0; i < m.config->mounts.size(); ++i) RETURN_IF_ERROR(MountOne(m, i));
     return MakeContainerDevices(m);

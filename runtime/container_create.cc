@@ -46,6 +46,7 @@ Status PlanChild(ContainerCreation& c) {
   ASSIGN_OR_RETURN(child.confinement, PlanConfinement(*child.process));
   RETURN_IF_ERROR(PlanFilter(c.config, &child.confinement));
   ASSIGN_OR_RETURN(child.namespaces, PlanNamespaces(c.config.linux_.namespaces));
+  RETURN_IF_ERROR(FillIdMaps(child.namespaces, &c.config.linux_));
   child.cgroup_namespace = child.namespaces.Makes(CLONE_NEWCGROUP);
   ContainerRecord& record = c.record;
   record.oci_version = c.config.oci_version;

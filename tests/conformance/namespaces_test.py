@@ -1,6 +1,7 @@
 """config-linux.json: namespaces, id maps, offsets, and what belongs to a namespace."""
 import contextlib
 import os
+import pathlib
 import subprocess
 
 from bundle import (HOST_IDS, IDS, base_config, mount, shell_config, with_namespace, with_user_namespace, without_namespace)
@@ -162,10 +163,19 @@ class UserNamespace(Case):
         config["process"]["user"] = {"uid": 1000, "gid": 1000, "additionalGids": [27]}
         self.assertEqual(self.said(config).split()[:4:3] + ["27"], ["1000", "27", "27"])
 
-    def test_maps_are_needed(self):
-        config = base_config("true")
+    def test_maps_of_one_kind_alone_are_an_error(self):
+        for name in ("uidMappings", "gidMappings"):
+            config = base_config("true")
+            with_user_namespace(config)
+            del config["linux"][name]
+            self.refused(config, "map")
+
+    def test_without_maps_every_id_is_itself(self):
+        config = shell_config("cat /proc/self/uid_map /proc/self/gid_map")
         with_namespace(config, "user")
-        self.refused(config, "map")
+        said = [line.split() for line in self.said(config).splitlines()]
+        ours = [line.split() for name in ("uid_map", "gid_map") for line in pathlib.Path(f"/proc/self/{name}").read_text().splitlines()]
+        self.assertEqual(said, [[inside, inside, size] for inside, _, size in ours])
 
     def test_the_other_namespaces_belong_to_the_new_user_namespace(self):
         config = shell_config("hostname other && hostname; ip link set lo up && echo up")
@@ -178,6 +188,30 @@ class UserNamespace(Case):
         config = shell_config("echo x >/dev/null && head -c 4 /dev/zero | wc -c; [ -c /dev/urandom ] && echo yes")
         with_user_namespace(config)
         self.assertEqual(self.said(config).split(), ["4", "yes"])
+
+    def device(self, change):
+        config = shell_config("stat -c '%t:%T %a %u:%g' /dev/extra; head -c 3 /dev/extra | wc -c")
+        change(config)
+        config["linux"]["devices"] = [{"path": "/dev/extra", "type": "c", "major": 1, "minor": 5, "fileMode": 0o640, "uid": 10, "gid": 11}]
+        return self.said(config).splitlines()
+
+    def test_a_device_that_the_host_has_not(self):
+        self.assertEqual(self.device(with_user_namespace), ["1:5 640 10:11", "3"])
+
+    def test_a_device_in_a_namespace_that_is_joined(self):
+        first = self.sleeper(with_user_namespace)
+        self.assertEqual(self.device(lambda config: with_namespace(config, "user", f"/proc/{self.pid(first)}/ns/user")), ["1:5 640 10:11", "3"])
+
+    def test_a_devices_owner_must_be_mapped(self):
+        config = base_config("true")
+        with_user_namespace(config)
+        config["linux"]["devices"] = [{"path": "/dev/extra", "type": "c", "major": 1, "minor": 5, "uid": IDS}]
+        self.refused(config, str(IDS))
+
+    def test_no_bound_device_can_be_executed_or_raise_privilege(self):
+        config = shell_config("awk '$5 == \"/dev/zero\" { print $6 }' /proc/self/mountinfo")
+        with_user_namespace(config)
+        self.assertLessEqual({"nosuid", "noexec"}, set(self.said(config).split(",")))
 
 
 class Sysctl(Case):
