@@ -47,6 +47,30 @@ constexpr Propagation kPropagations[] = {
 constexpr const char* kIgnored[] = {"defaults", "async",   "nomand",     "silent",
                                     "loud",     "remount", "noiversion", "nolazytime"};
 
+struct Flag {
+  const char* word;
+  bool ContainerMountOptions::*member;
+};
+constexpr Flag kFlags[] = {
+    {"bind", &ContainerMountOptions::bind},
+    {"rbind", &ContainerMountOptions::bind_all},  // whatever else says "bind"
+    {"idmap", &ContainerMountOptions::idmap},
+    {"ridmap", &ContainerMountOptions::idmap_all},
+    {"tmpcopyup", &ContainerMountOptions::copy_up},
+    {"copy-symlink", &ContainerMountOptions::copy_link},
+    {"src-nofollow", &ContainerMountOptions::link_source},
+    {"dest-nofollow", &ContainerMountOptions::link_target},
+};
+
+bool TakeFlag(const std::string& word, ContainerMountOptions* out) {
+  for (const Flag& flag : kFlags) {
+    if (word != flag.word) continue;
+    out->*flag.member = true;
+    return true;
+  }
+  return false;
+}
+
 bool TakeWord(const std::string& word, ContainerMountOptions* out) {
   for (const Attribute& one : kAttributes) {
     const bool all = word == std::string("r") + one.word;
@@ -74,18 +98,15 @@ Result<ContainerMountOptions> ReadMountOptions(const std::vector<std::string>& o
                                                const std::string& path) {
   ContainerMountOptions out;
   for (const std::string& word : options) {
-    if (word == "bind" || word == "rbind") {
-      out.bind = true;
-      out.bind_all = word == "rbind";
-    } else if (word == "tmpcopyup") {
-      out.copy_up = true;
-    } else if (word == "idmap" || word == "ridmap") {
-      out.idmap = true;
-      out.idmap_all = word == "ridmap";
-    } else if (!TakeWord(word, &out)) {
-      out.superblock.push_back(word);
-    }
+    if (word.starts_with("idmap=") || word.starts_with("ridmap="))
+      return Error{.code = Code::kUnsupported,
+                   .what = "option \"" + word + "\" of the mount at " + path,
+                   .field = "mounts",
+                   .hint = "uidMappings and gidMappings of the mount say the same"};
+    if (!TakeFlag(word, &out) && !TakeWord(word, &out)) out.superblock.push_back(word);
   }
+  out.bind = out.bind || out.bind_all;
+  out.idmap = out.idmap || out.idmap_all;
   // Of a bind mount a word that nobody knows could have been meant to take something away.
   for (const std::string& word : out.superblock)
     if (out.bind && word.find('=') == std::string::npos && word != "sync" && word != "dirsync" &&
