@@ -220,19 +220,13 @@ Status RunMapHelper(const char* program, pid_t pid, const std::vector<oci::IdMap
                .hint = "is there a line for this user in /etc/subuid and /etc/subgid?"};
 }
 
-// As seen from our own user namespace. Of our own process: from its parent.
+// As seen from our own user namespace.
 Result<std::vector<oci::IdMapping>> ReadMap(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMapBytes));
   std::vector<oci::IdMapping> maps;
   std::istringstream words(text);
   for (oci::IdMapping map; words >> map.container_id >> map.host_id >> map.size;)
     maps.push_back(map);
-  return maps;
-}
-
-Result<std::vector<oci::IdMapping>> OwnIdsToThemselves(const char* file) {
-  ASSIGN_OR_RETURN(std::vector<oci::IdMapping> maps, ReadMap(std::string("/proc/self/") + file));
-  for (oci::IdMapping& map : maps) map.host_id = map.container_id;
   return maps;
 }
 
@@ -277,13 +271,8 @@ Status FillIdMaps(const NamespacePlan& plan, oci::ContainerLinux* linux_part) {
   if (const int fd = plan.JoinedFd(CLONE_NEWUSER); fd >= 0)
     return ReadMapsOfNamespace(fd, linux_part);
   if (!plan.Makes(CLONE_NEWUSER) || !linux_part->uid_mappings.empty()) return OkStatus();
-  if (::geteuid() != 0) {
-    linux_part->uid_mappings = {{.container_id = 0, .host_id = ::geteuid(), .size = 1}};
-    linux_part->gid_mappings = {{.container_id = 0, .host_id = ::getegid(), .size = 1}};
-    return OkStatus();
-  }
-  ASSIGN_OR_RETURN(linux_part->uid_mappings, OwnIdsToThemselves("uid_map"));
-  ASSIGN_OR_RETURN(linux_part->gid_mappings, OwnIdsToThemselves("gid_map"));
+  linux_part->uid_mappings = {{.container_id = 0, .host_id = ::geteuid(), .size = 1}};
+  linux_part->gid_mappings = {{.container_id = 0, .host_id = ::getegid(), .size = 1}};
   return OkStatus();
 }
 

@@ -68,9 +68,9 @@ struct ClonedProcess {
 // history forbids it (ContainerGroup::clone_fd).
 Result<ClonedProcess> CloneContainer(const CloneRequest& request);
 
-// The id maps that the configuration leaves to us. Of a new user namespace without any: root's is
-// the caller's own ids, each to itself; an ordinary user's has one id, 0, which is the caller. Of a
-// namespace that is joined: its own, whatever config.json says (by a short-lived process in it).
+// The id maps that the configuration leaves to us. A new user namespace without any has one id, 0,
+// which is the caller. A namespace that is joined has its own, whatever config.json says (read by a
+// short-lived process in it).
 Status FillIdMaps(const NamespacePlan& plan, oci::ContainerLinux* linux_part);
 
 // Writes uid_map, gid_map (and setgroups, as an ordinary user with no helper). With newuidmap and
