@@ -134,6 +134,14 @@ class Joined(Case):
         said = self.said(config).split()
         self.assertEqual(said, ["0", str(HOST_IDS), str(IDS), "0"])
 
+    def test_a_network_of_the_hosts_beside_a_user_namespace(self):
+        first = self.sleeper(with_user_namespace)
+        with holder("--net") as other:
+            config = shell_config("readlink /proc/self/ns/net")
+            with_namespace(config, "user", f"/proc/{self.pid(first)}/ns/user")
+            with_namespace(config, "network", f"/proc/{other}/ns/net")
+            self.assertEqual(self.said(config), of(other, "network"))
+
 
 class UserNamespace(Case):
     def test_the_maps_are_those_configured(self):
