@@ -35,14 +35,14 @@ constexpr Need kNeeds[] = {
      [](const ContainerConfig& c) { return !c.linux_.net_devices.empty(); }},
 };
 
+// Without any the runtime has its own (runtime/container_namespaces.h).
 Status CheckMaps(const ContainerConfig& config) {
   const Namespace* user = FindNamespace(config, "user");
   if (user == nullptr || !user->path.empty()) return OkStatus();
-  if (config.linux_.uid_mappings.empty())
-    return Contradiction("linux.uidMappings", "a new user namespace needs id mappings");
-  if (config.linux_.gid_mappings.empty())
-    return Contradiction("linux.gidMappings", "a new user namespace needs id mappings");
-  return OkStatus();
+  if (config.linux_.uid_mappings.empty() == config.linux_.gid_mappings.empty()) return OkStatus();
+  const char* missing =
+      config.linux_.uid_mappings.empty() ? "linux.uidMappings" : "linux.gidMappings";
+  return Contradiction(missing, "a user namespace needs id mappings of users and of groups");
 }
 
 // Two members for one value of the kernel.

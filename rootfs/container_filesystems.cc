@@ -5,6 +5,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <climits>
@@ -134,6 +135,7 @@ Result<UniqueFd> HierarchyTree(const PreparedContainerMounts& m, const oci::Cont
   ContainerMountOptions own;
   own.set = options.set;
   if (m.where.cgroup_namespace) {
+    own.superblock = options.superblock;
     if (controllers.empty()) return NewFilesystem(mount, "cgroup2", own);
     own.superblock = Split(controllers, ',');
     if (controllers.starts_with("name=")) own.superblock.push_back("none");
@@ -230,7 +232,8 @@ Status ChangeMount(int tree_fd, const MountChange& change, const oci::ContainerM
   return rc < 0 ? Status(MountError(-rc, mount)) : OkStatus();
 }
 
-Status AttachMount(PreparedContainerMounts& m, const oci::ContainerMount& mount, int tree_fd) {
+Status AttachMount(PreparedContainerMounts& m, const oci::ContainerMount& mount, int tree_fd,
+                   LastLink last) {
   struct stat st {};
   if (::fstat(tree_fd, &st) != 0) return SysError(errno, mount.destination);
   const std::string path = CleanPath(mount.destination);
@@ -239,14 +242,13 @@ Status AttachMount(PreparedContainerMounts& m, const oci::ContainerMount& mount,
     ASSIGN_OR_RETURN(const RootedPath place, RootedPath::Make(m.root.get(), path, Links::kNone));
     const Result<struct stat> there = place.Stat();
     if (there && !S_ISDIR(there->st_mode))
-      return Error{.code = Code::kForbidden,
-                   .what = mount.destination + ": " + mount.type +
-                           " must be mounted on an ordinary directory"};
+      return Error{
+          .code = Code::kForbidden,
+          .what = mount.destination + ": " + mount.type + " must be mounted on ordinary directory"};
     if (!there && there.error().sys != ENOENT) return there.error();
   }
-  ASSIGN_OR_RETURN(UniqueFd target, OpenOrMakeTarget(m.root.get(), path,
-                                                     S_ISDIR(st.st_mode) ? TargetKind::kDirectory
-                                                                         : TargetKind::kFile));
+  const TargetKind kind = S_ISDIR(st.st_mode) ? TargetKind::kDirectory : TargetKind::kFile;
+  ASSIGN_OR_RETURN(UniqueFd target, OpenOrMakeTarget(m.root.get(), path, kind, last));
   RETURN_IF_ERROR(CheckNotInProc(m.root.get(), mount, tree_fd, target.get()));
   const int rc = sys::MoveMount(tree_fd, "", target.get(), "",
                                 MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
@@ -256,10 +258,34 @@ Status AttachMount(PreparedContainerMounts& m, const oci::ContainerMount& mount,
   return OkStatus();
 }
 
+Result<UniqueFd> HostSysfs(const oci::ContainerMount& mount) {
+  constexpr const char* kSys = "/sys";
+  const unsigned depth = ::geteuid() == 0 ? 0 : static_cast<unsigned>(AT_RECURSIVE);
+  UniqueFd tree(sys::OpenTree(AT_FDCWD, kSys, OPEN_TREE_CLONE | depth));
+  if (tree.get() < 0) return MountError(-tree.get(), mount);
+  struct statfs fs {};
+  if (::fstatfs(tree.get(), &fs) != 0) return SysError(errno, kSys);
+  if (fs.f_type != SYSFS_MAGIC)
+    return Error{.code = Code::kForbidden, .what = std::string(kSys) + " is no sysfs"};
+  RETURN_IF_ERROR(ChangeMount(
+      tree.get(),
+      {.set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC,
+       .propagation = MS_PRIVATE,
+       .all = true},
+      mount));
+  return tree;
+}
+
 Status MountCgroups(PreparedContainerMounts& m, const oci::ContainerMount& mount,
-                    const ContainerMountOptions& options) {
+                    const ContainerMountOptions& given) {
+  ContainerMountOptions options = given;
+  options.set |= given.set_all;  // nothing is below
+  options.clear |= given.clear_all;
   const bool pure = IsPureV2();
-  if (mount.type == "cgroup" && !pure) return MountHybrid(m, mount, options);
+  const bool hybrid = mount.type == "cgroup" && !pure;
+  if (!options.superblock.empty() && (hybrid || !m.where.cgroup_namespace))
+    return MountError(EINVAL, mount);
+  if (hybrid) return MountHybrid(m, mount, options);
   ASSIGN_OR_RETURN(const auto groups, OwnGroups());
   for (const auto& [controllers, group] : groups) {
     if (!controllers.empty()) continue;

@@ -8,6 +8,7 @@
 #include "oci/container_config.h"
 #include "rootfs/container_mount_options.h"
 #include "rootfs/container_mounts.h"
+#include "rootfs/container_target.h"
 
 namespace hutch::rootfs {
 
@@ -32,11 +33,18 @@ Status ChangeMount(int tree_fd, const MountChange& change, const oci::ContainerM
 
 // Resolves the destination in the root, makes it if it is missing, and attaches the mount there.
 // kForbidden for a destination in /proc that is not one of the few harmless files (CVE-2019-16884).
-Status AttachMount(PreparedContainerMounts& m, const oci::ContainerMount& mount, int tree_fd);
+Status AttachMount(PreparedContainerMounts& m, const oci::ContainerMount& mount, int tree_fd,
+                   LastLink last = LastLink::kFollow);
+
+// The host's sysfs, read-only: for a container in a user namespace without a network of its own,
+// which may mount none. Without what the host mounts in it, unless an ordinary user asks, who may
+// not take that away. kForbidden when /sys is no sysfs.
+Result<UniqueFd> HostSysfs(const oci::ContainerMount& mount);
 
 // "cgroup" and "cgroup2": the container's own group and what is below. Without a cgroup namespace
 // it is bound from the host's tree, and only it (CVE-2023-25809). On a hybrid host a tmpfs with one
-// directory for each hierarchy.
+// directory for each hierarchy. Words that no mount knows are for the kernel to refuse, or
+// kInvalidArgument where it is not asked.
 Status MountCgroups(PreparedContainerMounts& m, const oci::ContainerMount& mount,
                     const ContainerMountOptions& options);
 

@@ -53,4 +53,11 @@ Result<UniqueFd> MakeMappingNamespace(const std::vector<oci::IdMapping>& uids,
   return space;
 }
 
+std::optional<uint32_t> HostId(const std::vector<oci::IdMapping>& maps, uint32_t id) {
+  for (const oci::IdMapping& map : maps)
+    if (id >= map.container_id && id - map.container_id < map.size)
+      return map.host_id + (id - map.container_id);
+  return std::nullopt;
+}
+
 }  // namespace hutch::rootfs

@@ -1,6 +1,8 @@
 // User namespaces that exist only to map the owners of a mount.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -13,5 +15,8 @@ namespace hutch::rootfs {
 // once; needs CAP_SETUID and CAP_SETGID in the caller's namespace. kInvalidArgument for empty maps.
 Result<UniqueFd> MakeMappingNamespace(const std::vector<oci::IdMapping>& uids,
                                       const std::vector<oci::IdMapping>& gids);
+
+// What an id of the container's is outside; empty when it is not mapped.
+std::optional<uint32_t> HostId(const std::vector<oci::IdMapping>& maps, uint32_t id);
 
 }  // namespace hutch::rootfs

@@ -50,23 +50,36 @@ constexpr Propagation kPropagations[] = {
 constexpr const char* kIgnored[] = {"defaults", "async",   "nomand",     "silent",
                                     "loud",     "remount", "noiversion", "nolazytime"};
 
-struct Special {
-  const char* word;
-  void (*take)(ContainerMountOptions&);
-};
-constexpr Special kSpecials[] = {
-    {"bind", [](ContainerMountOptions& out) { out.bind = true, out.bind_all = false; }},
-    {"rbind", [](ContainerMountOptions& out) { out.bind = out.bind_all = true; }},
-    {"idmap", [](ContainerMountOptions& out) { out.idmap = true, out.idmap_all = false; }},
-    {"ridmap", [](ContainerMountOptions& out) { out.idmap = out.idmap_all = true; }},
-    {"tmpcopyup", [](ContainerMountOptions& out) { out.copy_up = true; }},
-};
 // Of the superblock, as the file system itself reads them; nothing to a bind mount.
 constexpr const char* kSuperblocks[] = {"sync", "dirsync", "lazytime", "mand", "iversion"};
 
 bool IsSuperblockWord(const std::string& word) {
   for (const char* one : kSuperblocks)
     if (word == one) return true;
+  return false;
+}
+
+struct Flag {
+  const char* word;
+  bool ContainerMountOptions::*member;
+};
+constexpr Flag kFlags[] = {
+    {"bind", &ContainerMountOptions::bind},
+    {"rbind", &ContainerMountOptions::bind_all},  // whatever else says "bind"
+    {"idmap", &ContainerMountOptions::idmap},
+    {"ridmap", &ContainerMountOptions::idmap_all},
+    {"tmpcopyup", &ContainerMountOptions::copy_up},
+    {"copy-symlink", &ContainerMountOptions::copy_link},
+    {"src-nofollow", &ContainerMountOptions::link_source},
+    {"dest-nofollow", &ContainerMountOptions::link_target},
+};
+
+bool TakeFlag(const std::string& word, ContainerMountOptions* out) {
+  for (const Flag& flag : kFlags) {
+    if (word != flag.word) continue;
+    out->*flag.member = true;
+    return true;
+  }
   return false;
 }
 
@@ -86,11 +99,6 @@ bool TakeWord(const std::string& word, ContainerMountOptions* out) {
     out->propagation_all = one.all;
     return true;
   }
-  for (const Special& one : kSpecials) {
-    if (word != one.word) continue;
-    one.take(*out);
-    return true;
-  }
   for (const char* ignored : kIgnored)
     if (word == ignored) return true;
   return false;
@@ -101,8 +109,16 @@ bool TakeWord(const std::string& word, ContainerMountOptions* out) {
 Result<ContainerMountOptions> ReadMountOptions(const std::vector<std::string>& options,
                                                const std::string& path) {
   ContainerMountOptions out;
-  for (const std::string& word : options)
-    if (!TakeWord(word, &out)) out.superblock.push_back(word);
+  for (const std::string& word : options) {
+    if (word.starts_with("idmap=") || word.starts_with("ridmap="))
+      return Error{.code = Code::kUnsupported,
+                   .what = "option \"" + word + "\" of the mount at " + path,
+                   .field = "mounts",
+                   .hint = "uidMappings and gidMappings of the mount say the same"};
+    if (!TakeFlag(word, &out) && !TakeWord(word, &out)) out.superblock.push_back(word);
+  }
+  out.bind = out.bind || out.bind_all;
+  out.idmap = out.idmap || out.idmap_all;
   // Of a bind mount a word that nobody knows could have been meant to take something away.
   for (const std::string& word : out.superblock)
     if (out.bind && word.find('=') == std::string::npos && !IsSuperblockWord(word))
@@ -117,7 +133,7 @@ std::vector<std::string> KnownMountOptions() {
   for (const Attribute& one : kAttributes)
     for (const char* all : {"", "r"}) words.push_back(std::string(all) + one.word);
   for (const Propagation& one : kPropagations) words.emplace_back(one.word);
-  for (const Special& one : kSpecials) words.emplace_back(one.word);
+  for (const Flag& one : kFlags) words.emplace_back(one.word);
   words.insert(words.end(), std::begin(kSuperblocks), std::end(kSuperblocks));
   words.insert(words.end(), std::begin(kIgnored), std::end(kIgnored));
   std::sort(words.begin(), words.end());

@@ -17,9 +17,13 @@ struct ContainerMountOptions {
   bool bind = false, bind_all = false;    // "bind", "rbind"
   bool idmap = false, idmap_all = false;  // "idmap", "ridmap"
   bool copy_up = false;                   // "tmpcopyup"
+  bool copy_link = false;                 // "copy-symlink": a source that is a link becomes one
+  bool link_source = false;               // "src-nofollow": the source itself when it is a link
+  bool link_target = false;               // "dest-nofollow": on a link, not where it leads
   std::vector<std::string> superblock;    // "sync", "size=64k": for the file system
 };
-// kInvalidArgument for a bind mount with a word that no bind mount knows.
+// kInvalidArgument for a bind mount with a word that no bind mount knows, kUnsupported for id maps
+// as words.
 Result<ContainerMountOptions> ReadMountOptions(const std::vector<std::string>& options,
                                                const std::string& path);
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstdio>
 
 #include "base/file.h"
@@ -28,8 +29,27 @@ namespace {
 
 constexpr size_t kMountTableBytes = 16u << 20;
 
+LastLink LastOf(const ContainerMountOptions& options) {
+  return options.link_target ? LastLink::kKeep : LastLink::kFollow;
+}
+
 bool IsBind(const oci::ContainerMount& mount, const ContainerMountOptions& options) {
   return options.bind || mount.type == "bind";
+}
+
+// A mount that says nothing of propagation has that of the root where it is recursive. An
+// unbindable one could not be covered any more: that comes last.
+Result<ContainerMountOptions> OptionsOf(const PreparedContainerMounts& m,
+                                        const oci::ContainerMount& mount) {
+  ASSIGN_OR_RETURN(ContainerMountOptions options,
+                   ReadMountOptions(mount.options, mount.destination));
+  const std::string& word = m.config->linux_.rootfs_propagation;
+  if (options.propagation != 0 || word.empty()) return options;
+  ASSIGN_OR_RETURN(const ContainerMountOptions root, ReadMountOptions({word}, "/"));
+  if (!root.propagation_all || root.propagation == MS_UNBINDABLE) return options;
+  options.propagation = root.propagation;
+  options.propagation_all = true;
+  return options;
 }
 
 // Mounts of the container's are to reach the host: then "/" stays as shared as it is.
@@ -38,14 +58,54 @@ bool RootIsShared(const PreparedContainerMounts& m) {
   return word == "shared" || word == "rshared";
 }
 
+std::string SourceOf(const PreparedContainerMounts& m, const oci::ContainerMount& mount) {
+  return mount.source.starts_with("/") ? mount.source : m.where.bundle + "/" + mount.source;
+}
+
+// What the container mounts in it is to reach the host. Never from a user namespace: the kernel
+// lets nothing of one through between mount namespaces either.
+bool ReachesHost(const PreparedContainerMounts& m, const ContainerMountOptions& options) {
+  if (m.where.user_namespace) return false;
+  if (RootIsShared(m)) return true;
+  return options.propagation == MS_SHARED && (options.propagation_all || !options.bind_all);
+}
+
 Result<UniqueFd> CloneSource(const PreparedContainerMounts& m, const oci::ContainerMount& mount,
-                             bool all) {
-  const std::string path =
-      mount.source.starts_with("/") ? mount.source : m.where.bundle + "/" + mount.source;
-  UniqueFd tree(sys::OpenTree(AT_FDCWD, path.c_str(),
-                              OPEN_TREE_CLONE | (all ? static_cast<unsigned>(AT_RECURSIVE) : 0u)));
+                             const ContainerMountOptions& options) {
+  unsigned flags = OPEN_TREE_CLONE;
+  if (options.bind_all) flags |= static_cast<unsigned>(AT_RECURSIVE);
+  if (options.link_source) flags |= static_cast<unsigned>(AT_SYMLINK_NOFOLLOW);
+  UniqueFd tree(sys::OpenTree(AT_FDCWD, SourceOf(m, mount).c_str(), flags));
   if (tree.get() < 0) return MountError(-tree.get(), mount);
   return tree;
+}
+
+// What the link that is the source says; empty when it is none.
+Result<std::string> ReadSourceLink(const PreparedContainerMounts& m,
+                                   const oci::ContainerMount& mount) {
+  char text[PATH_MAX];
+  const ssize_t size = ::readlink(SourceOf(m, mount).c_str(), text, sizeof text);
+  if (size < 0 && errno == EINVAL) return std::string();
+  if (size < 0) return MountError(errno, mount);
+  if (static_cast<size_t>(size) == sizeof text) return MountError(ENAMETOOLONG, mount);
+  return std::string(text, static_cast<size_t>(size));
+}
+
+// Where a mount would be: the same link. It is for the container to follow.
+Status CopyLink(const PreparedContainerMounts& m, const oci::ContainerMount& mount,
+                const std::string& text) {
+  const std::string path = CleanPath(mount.destination);
+  const size_t slash = path.rfind('/');
+  const std::string name = path.substr(slash + 1);
+  if (name.empty()) return MountError(EBUSY, mount);
+  ASSIGN_OR_RETURN(const UniqueFd parent, OpenOrMakeTarget(m.root.get(), path.substr(0, slash + 1),
+                                                           TargetKind::kDirectory));
+  if (::symlinkat(text.c_str(), parent.get(), name.c_str()) == 0) return OkStatus();
+  if (errno != EEXIST) return MountError(errno, mount);
+  char there[PATH_MAX];
+  const ssize_t size = ::readlinkat(parent.get(), name.c_str(), there, sizeof there);
+  if (size >= 0 && text == std::string(there, static_cast<size_t>(size))) return OkStatus();
+  return MountError(EEXIST, mount);
 }
 
 Status MapOwners(const PreparedContainerMounts& m, const oci::ContainerMount& mount, bool all,
@@ -77,9 +137,9 @@ Status FinishTree(const oci::ContainerMount& mount, const ContainerMountOptions&
 // A bind mount, detached and finished; where: by the parent when the child may not.
 Result<UniqueFd> BindTree(const PreparedContainerMounts& m, const oci::ContainerMount& mount,
                           const ContainerMountOptions& options) {
-  ASSIGN_OR_RETURN(UniqueFd tree, CloneSource(m, mount, options.bind_all));
+  ASSIGN_OR_RETURN(UniqueFd tree, CloneSource(m, mount, options));
   // The child's own clones are slaves by what it did to "/".
-  if (!RootIsShared(m))
+  if (!ReachesHost(m, options))
     RETURN_IF_ERROR(ChangeMount(tree.get(), {.propagation = MS_SLAVE, .all = true}, mount));
   if (options.idmap || !mount.uid_mappings.empty() || !mount.gid_mappings.empty())
     RETURN_IF_ERROR(MapOwners(m, mount, options.idmap_all, tree.get()));
@@ -88,30 +148,43 @@ Result<UniqueFd> BindTree(const PreparedContainerMounts& m, const oci::Container
   return tree;
 }
 
+// The mode of the directory that is covered; empty when there is none yet.
+Result<std::string> ModeOfCovered(const PreparedContainerMounts& m,
+                                  const oci::ContainerMount& mount) {
+  ASSIGN_OR_RETURN(const RootedPath place,
+                   RootedPath::Make(m.root.get(), CleanPath(mount.destination)));
+  const Result<UniqueFd> there = place.Open(O_PATH);
+  if (!there) {
+    if (there.error().sys == ENOENT) return std::string();
+    return there.error();
+  }
+  struct stat st {};
+  if (::fstat(there->get(), &st) != 0) return SysError(errno, mount.destination);
+  char mode[16];
+  std::snprintf(mode, sizeof mode, "mode=%o", st.st_mode & 07777u);
+  return std::string(mode);
+}
+
 // A tmpfs has the mode of what it covers unless one is asked for, and with tmpcopyup what is in it.
 Status MountTmpfs(PreparedContainerMounts& m, const oci::ContainerMount& mount,
                   ContainerMountOptions options) {
-  ASSIGN_OR_RETURN(
-      const UniqueFd target,
-      OpenOrMakeTarget(m.root.get(), CleanPath(mount.destination), TargetKind::kDirectory));
-  struct stat st {};
-  if (::fstat(target.get(), &st) != 0) return SysError(errno, mount.destination);
+  ASSIGN_OR_RETURN(const std::string mode, ModeOfCovered(m, mount));
   const bool named = std::any_of(options.superblock.begin(), options.superblock.end(),
                                  [](const std::string& word) { return word.starts_with("mode="); });
-  if (!named) {
-    char mode[16];
-    std::snprintf(mode, sizeof mode, "mode=%o", st.st_mode & 07777u);
-    options.superblock.push_back(mode);
-  }
+  if (!named && !mode.empty()) options.superblock.push_back(mode);
+  const LastLink last = LastOf(options);
   const uint64_t readonly = options.set & MOUNT_ATTR_RDONLY;
   options.set &= ~readonly;
   ASSIGN_OR_RETURN(const UniqueFd tree, NewFilesystem(mount, "tmpfs", options));
   if (options.copy_up) {
+    ASSIGN_OR_RETURN(
+        const UniqueFd target,
+        OpenOrMakeTarget(m.root.get(), CleanPath(mount.destination), TargetKind::kDirectory, last));
     ASSIGN_OR_RETURN(const UniqueFd from, OpenAt(target.get(), ".", O_RDONLY | O_DIRECTORY));
     ASSIGN_OR_RETURN(const UniqueFd to, OpenAt(tree.get(), ".", O_RDONLY | O_DIRECTORY));
-    RETURN_IF_ERROR(CopyTree({.source = from.get(), .target = to.get()}));
+    RETURN_IF_ERROR(CopyTree({.source = from.get(), .target = to.get(), .by = CopyBy::kContainer}));
   }
-  RETURN_IF_ERROR(AttachMount(m, mount, tree.get()));
+  RETURN_IF_ERROR(AttachMount(m, mount, tree.get(), last));
   if (readonly != 0 && CleanPath(mount.destination) == "/dev")
     m.late_readonly_dev = true;  // devices are made in it first
   else
@@ -119,26 +192,42 @@ Status MountTmpfs(PreparedContainerMounts& m, const oci::ContainerMount& mount,
   return FinishTree(mount, options, tree.get());
 }
 
+Error NotForThis(const char* option, const oci::ContainerMount& mount) {
+  return Error{.code = Code::kUnsupported,
+               .what = std::string("option \"") + option + "\" of the mount at " +
+                       mount.destination + ", which is no bind mount",
+               .field = "mounts"};
+}
+
+// The kernel refuses it to a user namespace without a network of its own.
+bool NeedsHostSysfs(const PreparedContainerMounts& m, const oci::ContainerMount& mount,
+                    const ContainerMountOptions& options) {
+  return mount.type == "sysfs" && m.where.user_namespace && !m.where.own_network &&
+         ((options.set | options.set_all) & MOUNT_ATTR_RDONLY) != 0;
+}
+
 Status MountOne(PreparedContainerMounts& m, size_t index) {
   const oci::ContainerMount& mount = m.config->mounts[index];
-  ASSIGN_OR_RETURN(ContainerMountOptions options,
-                   ReadMountOptions(mount.options, mount.destination));
+  ASSIGN_OR_RETURN(ContainerMountOptions options, OptionsOf(m, mount));
+  const LastLink last = LastOf(options);
+  if (!m.links[index].empty()) return CopyLink(m, mount, m.links[index]);
+  if (m.sources[index].valid()) return AttachMount(m, mount, m.sources[index].get(), last);
   if (IsBind(mount, options)) {
-    if (m.sources[index].valid()) return AttachMount(m, mount, m.sources[index].get());
     ASSIGN_OR_RETURN(const UniqueFd tree, BindTree(m, mount, options));
-    return AttachMount(m, mount, tree.get());
+    return AttachMount(m, mount, tree.get(), last);
   }
-  if (options.idmap)
-    return Error{.code = Code::kUnsupported,
-                 .what = "option \"idmap\" of the mount at " + mount.destination +
-                         ", which is no bind mount",
-                 .field = "mounts"};
+  if (options.idmap) return NotForThis("idmap", mount);
+  if (options.copy_link) return NotForThis("copy-symlink", mount);
+  if (options.link_source) return NotForThis("src-nofollow", mount);
   if (mount.type == "cgroup" || mount.type == "cgroup2") return MountCgroups(m, mount, options);
   AddMountLabel(m.config->linux_.mount_label, mount.type, &options);
   if (mount.type == "tmpfs") return MountTmpfs(m, mount, options);
-  ASSIGN_OR_RETURN(const UniqueFd tree, NewFilesystem(mount, mount.type, options));
-  RETURN_IF_ERROR(AttachMount(m, mount, tree.get()));
-  return FinishTree(mount, options, tree.get());
+  Result<UniqueFd> tree = NeedsHostSysfs(m, mount, options)
+                              ? HostSysfs(mount)
+                              : NewFilesystem(mount, mount.type, options);
+  if (!tree) return std::move(tree).error();
+  RETURN_IF_ERROR(AttachMount(m, mount, tree->get(), last));
+  return FinishTree(mount, options, tree->get());
 }
 
 // Where the mount that holds `path` is attached.
@@ -173,6 +262,8 @@ Status AttachRoot(PreparedContainerMounts& m) {
   if (m.root.get() < 0) return SysError(-m.root.get(), "clone the root " + path);
   // Without this the root, a peer of the host's, could not be entered.
   RETURN_IF_ERROR(ChangeMount(m.root.get(), {.propagation = MS_SLAVE}, {}));
+  if (m.config->linux_.rootfs_propagation == "rprivate")
+    RETURN_IF_ERROR(ChangeMount(m.root.get(), {.propagation = MS_PRIVATE, .all = true}, {}));
   const int rc = sys::MoveMount(m.root.get(), "", AT_FDCWD, path.c_str(), MOVE_MOUNT_F_EMPTY_PATH);
   return rc < 0 ? Status(SysError(-rc, "attach the root " + path)) : OkStatus();
 }
@@ -204,7 +295,9 @@ Status TakeNull(PreparedContainerMounts& m) {
   if (::fstat(m.null.get(), &st) != 0) return SysError(errno, "/dev/null");
   if (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
     return Error{.code = Code::kForbidden, .what = "/dev/null is not the null device"};
-  return OkStatus();
+  // Its inode is the host's: a chmod inside would be one of the host's /dev/null.
+  return ChangeMount(m.null.get(),
+                     {.set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC}, {});
 }
 
 Status CheckRoot(const PreparedContainerMounts& m) {
@@ -218,6 +311,30 @@ Status CheckRoot(const PreparedContainerMounts& m) {
   return OkStatus();
 }
 
+// What the child's user namespace could not reach, or not map, and what is to stay the host's peer.
+Status PrepareMount(PreparedContainerMounts& m, size_t index) {
+  const oci::ContainerMount& mount = m.config->mounts[index];
+  ASSIGN_OR_RETURN(const ContainerMountOptions options, OptionsOf(m, mount));
+  if (NeedsHostSysfs(m, mount, options) && ::geteuid() == 0) {
+    ASSIGN_OR_RETURN(m.sources[index], HostSysfs(mount));
+    return OkStatus();
+  }
+  if (!IsBind(mount, options)) return OkStatus();
+  if (options.copy_link) {
+    ASSIGN_OR_RETURN(m.links[index], ReadSourceLink(m, mount));
+    if (!m.links[index].empty()) return OkStatus();
+  }
+  const bool mapped = options.idmap || !mount.uid_mappings.empty();
+  const bool peer = ReachesHost(m, options) && !RootIsShared(m);
+  if (!m.where.user_namespace && !mapped && !peer) return OkStatus();
+  Result<UniqueFd> tree = BindTree(m, mount, options);
+  if (tree)
+    m.sources[index] = std::move(*tree);
+  else if (::geteuid() == 0 || mapped)  // an ordinary user's child does it in its own namespace
+    return std::move(tree).error();
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<PreparedContainerMounts> PrepareContainerMounts(const oci::ContainerConfig& config,
@@ -226,6 +343,7 @@ Result<PreparedContainerMounts> PrepareContainerMounts(const oci::ContainerConfi
   m.config = &config;
   m.where = std::move(where);
   m.sources.resize(config.mounts.size());
+  m.links.resize(config.mounts.size());
   if (!m.where.own_mounts && !config.mounts.empty())
     return Error{.code = Code::kInvalidArgument,
                  .what = "mounts without a mount namespace",
@@ -233,18 +351,9 @@ Result<PreparedContainerMounts> PrepareContainerMounts(const oci::ContainerConfi
   for (const auto& [name, value] : config.linux_.sysctl)
     RETURN_IF_ERROR(CheckSysctl(name, value, m.where));
   RETURN_IF_ERROR(CheckRoot(m));
-  for (size_t i = 0; i < config.mounts.size(); ++i) {
-    const oci::ContainerMount& mount = config.mounts[i];
-    ASSIGN_OR_RETURN(const ContainerMountOptions options,
-                     ReadMountOptions(mount.options, mount.destination));
-    // What the child's user namespace could not reach, or not map.
-    const bool mapped = options.idmap || !mount.uid_mappings.empty();
-    if (!IsBind(mount, options) || !(m.where.user_namespace || mapped)) continue;
-    Result<UniqueFd> tree = BindTree(m, mount, options);
-    if (tree)
-      m.sources[i] = std::move(*tree);
-    else if (::geteuid() == 0 || mapped)  // an ordinary user's child does it in its own namespace
-      return std::move(tree).error();
+  for (size_t i = 0; i < config.mounts.size(); ++i) RETURN_IF_ERROR(PrepareMount(m, i));
+  if (m.where.user_namespace && m.where.own_mounts && ::geteuid() == 0) {
+    ASSIGN_OR_RETURN(m.device_tree, MakeDeviceNodes(config));
   }
   return m;
 }
@@ -254,6 +363,7 @@ Status MakeContainerMounts(PreparedContainerMounts& m) {
   const mode_t umask_before = ::umask(0);
   const auto all = [&m]() -> Status {
     RETURN_IF_ERROR(SetPropagations(m));
+    RETURN_IF_ERROR(TakeDeviceNodes(m));
     RETURN_IF_ERROR(AttachRoot(m));
     for (size_t i = 0; i < m.config->mounts.size(); ++i) RETURN_IF_ERROR(MountOne(m, i));
     return MakeContainerDevices(m);

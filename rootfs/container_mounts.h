@@ -26,6 +26,9 @@ struct PreparedContainerMounts {
   const oci::ContainerConfig* config = nullptr;  // borrowed
   ContainerMountSurroundings where;
   std::vector<UniqueFd> sources;   // of bind mounts by their index, cloned by who may, finished
+  std::vector<std::string> links;  // by the same index: what a link to be copied says
+  UniqueFd device_tree;            // nodes made by the parent: see MakeDeviceNodes
+  std::vector<UniqueFd> device_nodes;
   UniqueFd root;                   // the mount that becomes "/"
   UniqueFd null;                   // the host's /dev/null, verified, for masked files
   bool late_readonly_dev = false;  // /dev becomes read-only when its devices are there

@@ -97,7 +97,9 @@ Status SetPropagation(const std::string& word) {
     return Error{.code = Code::kInvalidArgument,
                  .what = "\"" + word + "\" is no propagation",
                  .field = "linux.rootfsPropagation"};
-  const unsigned long flags = options.propagation | (options.propagation_all ? MS_REC : 0);
+  // The other mounts have theirs from when they were made (container_mounts.cc).
+  const bool all = options.propagation == MS_UNBINDABLE && options.propagation_all;
+  const unsigned long flags = options.propagation | (all ? MS_REC : 0);
   if (::mount(nullptr, "/", nullptr, flags, nullptr) != 0)
     return SysError(errno, "propagation of the root");
   return OkStatus();

@@ -33,8 +33,8 @@ Result<UniqueFd> Step(int dir_fd, const std::string& name, std::string_view path
 
 class Walk {
  public:
-  Walk(int root_fd, std::string_view path, TargetKind kind)
-      : root_fd_(root_fd), path_(path), kind_(kind) {}
+  Walk(int root_fd, std::string_view path, TargetKind kind, LastLink last)
+      : root_fd_(root_fd), path_(path), kind_(kind), last_(last) {}
 
   Result<UniqueFd> Run() {
     Push(path_);
@@ -73,7 +73,7 @@ class Walk {
     if (::fstatat(at.get(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0) {
       if (errno != ENOENT) return TargetError(errno, path_);
       RETURN_IF_ERROR(Make(at.get(), name));
-    } else if (S_ISLNK(st.st_mode)) {
+    } else if (S_ISLNK(st.st_mode) && !(last_ == LastLink::kKeep && IsLast())) {
       return FollowLink(at.get(), name);
     }
     walked_.push_back(name);
@@ -113,6 +113,7 @@ class Walk {
   const int root_fd_;
   const std::string path_;
   const TargetKind kind_;
+  const LastLink last_;
   std::deque<std::string> left_;
   std::vector<std::string> walked_;
   int links_ = 0;
@@ -120,11 +121,12 @@ class Walk {
 
 }  // namespace
 
-Result<UniqueFd> OpenOrMakeTarget(int root_fd, std::string_view path, TargetKind kind) {
+Result<UniqueFd> OpenOrMakeTarget(int root_fd, std::string_view path, TargetKind kind,
+                                  LastLink last) {
   ASSIGN_OR_RETURN(const RootedPath place, RootedPath::Make(root_fd, std::string(path)));
-  Result<UniqueFd> there = place.Open(O_PATH);
+  Result<UniqueFd> there = place.Open(O_PATH | (last == LastLink::kKeep ? O_NOFOLLOW : 0));
   if (there || there.error().sys != ENOENT) return there;
-  return Walk(root_fd, path, kind).Run();
+  return Walk(root_fd, path, kind, last).Run();
 }
 
 std::string CleanPath(std::string_view path) {

@@ -83,12 +83,18 @@ class Copier {
     }
   }
 
+  // O_NOATIME is for the owner alone, or who may act for it.
+  Result<UniqueFd> OpenSource(const std::string& name, int flags) {
+    Result<UniqueFd> opened = OpenAt(source_.get(), name, flags | O_NOATIME);
+    if (opened || copy_.by == CopyBy::kHost || opened.error().sys != EPERM) return opened;
+    return OpenAt(source_.get(), name, flags);
+  }
+
   Status Descend(const std::string& name) {
     if (frames_.size() >= kMaxCopyDepth)
       return Error{.code = Code::kLimit,
                    .what = "directories are nested deeper than " + std::to_string(kMaxCopyDepth)};
-    ASSIGN_OR_RETURN(UniqueFd source,
-                     OpenAt(source_.get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NOATIME));
+    ASSIGN_OR_RETURN(UniqueFd source, OpenSource(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
     // Some are there before: those that other parts of the root are mounted on.
     if (::mkdirat(target_.get(), name.c_str(), 0700) != 0 && errno != EEXIST)
       return SysError(errno, "mkdir");
@@ -181,8 +187,7 @@ class Copier {
   }
 
   Status MakeFile(const char* name, const struct stat& info) {
-    ASSIGN_OR_RETURN(const UniqueFd from,
-                     OpenAt(source_.get(), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOATIME));
+    ASSIGN_OR_RETURN(const UniqueFd from, OpenSource(name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
     struct stat opened {};
     if (::fstat(from.get(), &opened) != 0 || opened.st_ino != info.st_ino ||
         !S_ISREG(opened.st_mode))

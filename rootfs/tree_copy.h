@@ -10,11 +10,19 @@
 
 namespace hutch::rootfs {
 
+enum class CopyBy {
+  kHost,       // root of the host
+  kContainer,  // root of a container, in its user namespace: owners are what it sees, any of them.
+               // Left out is what it may not have: user.* attributes on a tmpfs that keeps none
+               // (before Linux 6.6) and file capabilities of another user namespace
+};
+
 struct TreeCopy {
   int source = -1;  // directories; `target` is empty
   int target = -1;
   // Owners move by this: an id is from_start + n, n below 65536, and becomes to_start + n.
   uint32_t from_start = 0, to_start = 0;
+  CopyBy by = CopyBy::kHost;
   const std::atomic<bool>* cancelled = nullptr;  // may be nullptr; looked at often
 };
 

@@ -20,6 +20,7 @@ constexpr char kCapability[] = "security.capability";
 constexpr std::string_view kAccessList = "system.posix_acl_";
 
 Result<uint32_t> Shift(uint32_t id, const TreeCopy& copy) {
+  if (copy.by == CopyBy::kContainer) return id;
   if (id < copy.from_start || id - copy.from_start >= kIdsOfRange)
     return Error{.code = Code::kCorrupt,
                  .what = "a file belongs to " + std::to_string(id) + ", which is nobody inside"};
@@ -69,12 +70,18 @@ bool IsKept(std::string_view name) {
 Status CopyAttribute(int from, int to, const char* name, const TreeCopy& copy) {
   std::string value(kMaxXattrBytes, '\0');
   const ssize_t size = ::fgetxattr(from, name, value.data(), value.size());
+  const bool capability = std::strcmp(name, kCapability) == 0;
+  if (size < 0 && errno == EOVERFLOW && capability && copy.by == CopyBy::kContainer)
+    return OkStatus();
   if (size < 0) return SysError(errno, std::string("read attribute ") + name);
   value.resize(static_cast<size_t>(size));
-  if (std::strcmp(name, kCapability) == 0) RETURN_IF_ERROR(ShiftCapability(copy, &value));
+  if (capability) RETURN_IF_ERROR(ShiftCapability(copy, &value));
   if (std::string_view(name).starts_with(kAccessList))
     RETURN_IF_ERROR(ShiftAccessList(copy, &value));
   if (::fsetxattr(to, name, value.data(), value.size(), 0) == 0) return OkStatus();
+  if (errno == EOPNOTSUPP && copy.by == CopyBy::kContainer &&
+      std::string_view(name).starts_with("user."))
+    return OkStatus();
   return SysError(errno, std::string("set attribute ") + name);
 }
 

@@ -55,6 +55,7 @@ Status PlanChild(ContainerCreation& c) {
   child.size = c.request->size;
   child.new_keyring = !c.request->no_new_keyring;
   ASSIGN_OR_RETURN(child.namespaces, PlanNamespaces(c.config.linux_.namespaces));
+  RETURN_IF_ERROR(FillIdMaps(child.namespaces, &c.config.linux_));
   const bool user =
       child.namespaces.Makes(CLONE_NEWUSER) || child.namespaces.JoinedFd(CLONE_NEWUSER) >= 0;
   ASSIGN_OR_RETURN(child.confinement, PlanConfinement(*child.process, c.config.linux_,
@@ -136,7 +137,9 @@ Status OpenGate(ContainerCreation& c) {
   return OkStatus();
 }
 
-// What the child gets by inheriting it: its parent is there for the moment of the clone.
+// What the child gets by inheriting it: its parent is there for the moment of the clone. Namespaces
+// that belong to another user namespace than the one that is joined need the caller's own rights,
+// those of an ordinary user's the rights in it.
 Status CloneFirst(ContainerCreation& c) {
   NamespaceVisit visit;
   const NamespacePlan& plan = c.child.namespaces;
@@ -157,13 +160,15 @@ Status CloneFirst(ContainerCreation& c) {
   constexpr int kInherited[] = {CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC, CLONE_NEWUTS};
   if (user_fd >= 0) {
     request.prepare = [&plan, user_fd, &kInherited]() -> Status {
-      // Each as whoever owns it: ourselves, or the root of the user namespace.
-      std::vector<int> later;
-      for (const int flag : kInherited)
-        if (const int fd = plan.JoinedFd(flag); fd >= 0 && ::setns(fd, flag) != 0)
-          later.push_back(flag);
+      std::vector<int> left;
+      for (const int flag : kInherited) {
+        const int fd = plan.JoinedFd(flag);
+        if (fd < 0 || ::setns(fd, flag) == 0) continue;
+        if (errno != EPERM) return SysError(errno, "join a namespace by path");
+        left.push_back(flag);
+      }
       if (::setns(user_fd, CLONE_NEWUSER) != 0) return SysError(errno, "join the user namespace");
-      for (const int flag : later)
+      for (const int flag : left)
         if (::setns(plan.JoinedFd(flag), flag) != 0)
           return SysError(errno, "join a namespace by path");
       return OkStatus();

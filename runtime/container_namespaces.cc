@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <sstream>
 
 #include "base/check.h"
 #include "base/fd_socket.h"
@@ -41,6 +42,7 @@ const char* FileOf(int flag) {
   CHECK(false);
 }
 
+constexpr size_t kMapBytes = 65536;           // 340 lines, says user_namespaces(7)
 constexpr unsigned long kNsGetType = 0xb703;  // NS_GET_NSTYPE, _IO(0xb7, 3)
 
 }  // namespace
@@ -236,6 +238,43 @@ Status RunMapHelper(const char* program, pid_t pid, const std::vector<oci::IdMap
                .hint = "is there a line for this user in /etc/subuid and /etc/subgid?"};
 }
 
+// As seen from our own user namespace.
+Result<std::vector<oci::IdMapping>> ReadMap(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMapBytes));
+  std::vector<oci::IdMapping> maps;
+  std::istringstream words(text);
+  for (oci::IdMapping map; words >> map.container_id >> map.host_id >> map.size;)
+    maps.push_back(map);
+  return maps;
+}
+
+Status ReadMapsOfProcess(pid_t pid, oci::ContainerLinux* linux_part) {
+  const std::string process = "/proc/" + std::to_string(pid);
+  ASSIGN_OR_RETURN(linux_part->uid_mappings, ReadMap(process + "/uid_map"));
+  ASSIGN_OR_RETURN(linux_part->gid_mappings, ReadMap(process + "/gid_map"));
+  return OkStatus();
+}
+
+Status ReadMapsOfNamespace(int user_fd, oci::ContainerLinux* linux_part) {
+  ASSIGN_OR_RETURN(SocketPair pair, MakeSeqpacketPair());
+  CloneRequest request;
+  request.child = [&pair, user_fd] {
+    if (::setns(user_fd, CLONE_NEWUSER) != 0)
+      SendFailure(pair.b.get(), SysError(errno, "join the user namespace"));
+    else if (SendNote(pair.b.get(), Note::kReady))
+      for (;;) ::pause();
+    ::_exit(1);
+  };
+  ASSIGN_OR_RETURN(const ClonedProcess helper, CloneContainer(request));
+  pair.b.reset();
+  const Result<ReceivedNote> joined = ExpectNote(pair.a.get(), Note::kReady);
+  Status read =
+      joined ? ReadMapsOfProcess(helper.process.pid(), linux_part) : Status(joined.error());
+  RETURN_IF_ERROR(helper.process.Signal(SIGKILL));
+  while (::waitpid(helper.process.pid(), nullptr, 0) < 0 && errno == EINTR) continue;
+  return read;
+}
+
 std::string MapText(const std::vector<oci::IdMapping>& maps) {
   std::string text;
   for (const oci::IdMapping& map : maps)
@@ -245,6 +284,15 @@ std::string MapText(const std::vector<oci::IdMapping>& maps) {
 }
 
 }  // namespace
+
+Status FillIdMaps(const NamespacePlan& plan, oci::ContainerLinux* linux_part) {
+  if (const int fd = plan.JoinedFd(CLONE_NEWUSER); fd >= 0)
+    return ReadMapsOfNamespace(fd, linux_part);
+  if (!plan.Makes(CLONE_NEWUSER) || !linux_part->uid_mappings.empty()) return OkStatus();
+  linux_part->uid_mappings = {{.container_id = 0, .host_id = ::geteuid(), .size = 1}};
+  linux_part->gid_mappings = {{.container_id = 0, .host_id = ::getegid(), .size = 1}};
+  return OkStatus();
+}
 
 Status WriteIdMaps(pid_t pid, const std::vector<oci::IdMapping>& uids,
                    const std::vector<oci::IdMapping>& gids) {

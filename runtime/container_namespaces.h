@@ -74,6 +74,11 @@ struct ClonedProcess {
 // history forbids it (ContainerGroup::clone_fd).
 Result<ClonedProcess> CloneContainer(const CloneRequest& request);
 
+// The id maps that the configuration leaves to us. A new user namespace without any has one id, 0,
+// which is the caller. A namespace that is joined has its own, whatever config.json says (read by a
+// short-lived process in it).
+Status FillIdMaps(const NamespacePlan& plan, oci::ContainerLinux* linux_part);
+
 // Writes uid_map, gid_map (and setgroups, as an ordinary user with no helper). With newuidmap and
 // newgidmap where the kernel does not let the caller write the map itself.
 Status WriteIdMaps(pid_t pid, const std::vector<oci::IdMapping>& uids,

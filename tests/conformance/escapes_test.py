@@ -3,7 +3,7 @@ import os
 import pathlib
 
 from attack import Exchanging
-from bundle import HOST_IDS, base_config, bind, mount, shell_config, with_namespace, with_user_namespace, without_namespace
+from bundle import HOST_IDS, IDS, base_config, bind, mount, shell_config, with_namespace, with_user_namespace, without_namespace
 from case import Case
 from terminal import ConsoleSocket
 
@@ -178,6 +178,26 @@ class Proc(Escapes):
         for word in ("evil", "secret", pathlib.Path("/proc/cmdline").read_text().strip()):
             self.assertNotIn(word, done.stdout)
         self.assertEqual((self.bundle.rootfs / "work/evil").read_text(), "evil", "the mask, or the program's output, went there")
+
+    # A chmod to what the mode is anyway: a runtime that allows it does no harm.
+    CHANGE = "chmod 666 {0} 2>/dev/null && stat -c %d:%i {0} || echo refused"
+
+    def test_a_mask_does_not_lend_the_hosts_null(self):
+        (self.bundle.rootfs / "work/secret").write_text("secret")
+        config = shell_config(self.CHANGE.format("/work/secret"))
+        config["linux"]["maskedPaths"] = ["/work/secret"]
+        self.assertNotEqual(self.said(config), self.hosts_null())
+
+    def test_user_namespaces_do_not_lend_the_hosts_devices(self):
+        config = shell_config(self.CHANGE.format("/dev/null"))
+        with_namespace(config, "user")
+        for name in ("uidMappings", "gidMappings"):
+            config["linux"][name] = [{"containerID": 0, "hostID": 0, "size": IDS}]
+        self.assertNotEqual(self.said(config), self.hosts_null())
+
+    def hosts_null(self):
+        null = os.stat("/dev/null")
+        return f"{null.st_dev}:{null.st_ino}"
 
     def test_console_symlink(self):
         """CVE-2025-52565"""

@@ -1,8 +1,9 @@
 """config.json: root and mounts."""
 import os
+import pathlib
 import subprocess
 
-from bundle import DIRECTORIES, HOST_IDS, base_config, bind, mount, shell_config, with_user_namespace
+from bundle import DIRECTORIES, HOST_IDS, base_config, bind, mount, shell_config, with_namespace, with_user_namespace, without_namespace
 from case import Case
 
 
@@ -166,6 +167,53 @@ class Binds(Case):
             if "private" in value:
                 self.assertEqual(optional, "")
 
+    def test_propagation_of_a_mount_goes_before_the_roots(self):
+        config = shell_config("cat /proc/self/mountinfo")
+        config["linux"]["rootfsPropagation"] = "rprivate"
+        config["mounts"] += [bind(self.data, "/work", "rshared"), bind(self.data, "/var")]
+        said = self.said(config)
+        optional = {path: " ".join(options_of(said, path)[1][6:]).split(" - ")[0] for path in ("/work", "/var")}
+        self.assertIn("shared:", optional["/work"])
+        self.assertNotRegex(optional["/var"], "shared|master")
+
+    def shared_source(self):
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.data], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", self.data], check=False, capture_output=True)
+        subprocess.run(["mount", "--make-private", self.data], check=True)
+        subprocess.run(["mount", "--make-shared", self.data], check=True)
+        return next(word for word in options_of(pathlib.Path("/proc/self/mountinfo").read_text(), str(self.data))[1] if word.startswith("shared:"))
+
+    def test_a_shared_mount_is_the_hosts_peer(self):
+        peer = self.shared_source()
+        config = shell_config("cat /proc/self/mountinfo")
+        config["linux"]["rootfsPropagation"] = "rprivate"
+        config["mounts"] += [mount("/work", "bind", str(self.data), ["bind", "shared"])]
+        said = self.said(config)
+        subprocess.run(["umount", "-l", self.data], check=True)
+        self.assertIn(peer, options_of(said, "/work")[1])
+
+    def test_a_user_namespaces_mounts_do_not_reach_the_host(self):
+        peer = self.shared_source()
+        for root in ("rshared", "rprivate"):
+            config = shell_config("cat /proc/self/mountinfo")
+            with_user_namespace(config)
+            config["linux"]["rootfsPropagation"] = root
+            config["mounts"] += [mount("/work", "bind", str(self.data), ["rbind", "rshared"])]
+            self.assertNotIn(peer, options_of(self.said(config), "/work")[1])
+        subprocess.run(["umount", "-l", self.data], check=True)
+
+    def test_rbind_beside_bind_is_all(self):
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.data], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", self.data], check=False, capture_output=True)
+        (self.data / "sub").mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.data / "sub"], check=True)
+        (self.data / "sub/inner").write_text("inner")
+        config = shell_config("ls /work/sub")
+        config["mounts"].append(mount("/work", "bind", str(self.data), ["rbind", "bind"]))
+        said = self.said(config)
+        subprocess.run(["umount", "-l", self.data], check=True)
+        self.assertEqual(said, "inner")
+
     def test_id_mapped(self):
         os.chown(self.data / "file", 1000, 1000)
         config = shell_config("stat -c %u:%g /work/file")
@@ -183,6 +231,115 @@ class Binds(Case):
         row["uidMappings"] = row["gidMappings"] = [{"containerID": 0, "hostID": HOST_IDS, "size": 1000}]
         config["mounts"].append(row)
         self.assertEqual(self.said(config), "5:6")
+
+
+    def test_id_mapped_by_the_containers_own_maps(self):
+        self.bundle.give(HOST_IDS, HOST_IDS)
+        os.chown(self.data / "file", 5, 6)
+        for join in (False, True):
+            config = shell_config("stat -c %u:%g /work/file; touch /work/new")
+            with_user_namespace(config)
+            if join:
+                first = self.sleeper(with_user_namespace)
+                del config["linux"]["uidMappings"], config["linux"]["gidMappings"]
+                with_namespace(config, "user", f"/proc/{self.pid(first)}/ns/user")
+            config["mounts"].append(bind(self.data, "/work", "ridmap"))
+            self.data.chmod(0o777)
+            self.assertEqual(self.said(config), "5:6")
+            self.assertEqual((self.data / "new").stat().st_uid, 0)
+            (self.data / "new").unlink()
+
+    def test_id_mapped_with_all_below(self):
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.data], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", self.data], check=False, capture_output=True)
+        (self.data / "sub").mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.data / "sub"], check=True)
+        for word, below in (("idmap", "0:0"), ("ridmap", "2000:2000")):
+            config = shell_config("stat -c %u:%g /work /work/sub")
+            row = bind(self.data, "/work", word)
+            row["uidMappings"] = row["gidMappings"] = [{"containerID": 0, "hostID": 2000, "size": 10}]
+            config["mounts"].append(row)
+            self.assertEqual(self.said(config).split(), ["2000:2000", below])
+        subprocess.run(["umount", "-l", self.data], check=True)
+
+    def test_recursive_attributes_in_a_user_namespace(self):
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.data], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", self.data], check=False, capture_output=True)
+        (self.data / "sub").mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.data / "sub"], check=True)
+        config = shell_config("cat /proc/self/mountinfo")
+        with_user_namespace(config)
+        config["mounts"].append(bind(self.data, "/work", "rro", "rnosuid", "rnoexec"))
+        said = self.said(config)
+        subprocess.run(["umount", "-l", self.data], check=True)
+        for path in ("/work", "/work/sub"):
+            self.assertLessEqual({"ro", "nosuid", "noexec"}, options_of(said, path)[0])
+
+    def test_id_maps_in_an_options_word_are_an_error(self):
+        config = base_config("true")
+        config["mounts"].append(bind(self.data, "/work", "idmap=uids=0-1-10;gids=0-1-10"))
+        self.refused(config, "idmap=")
+
+
+class Links(Case):
+    """crun's options of binds."""
+    def setUp(self):
+        super().setUp()
+        self.link = self.work / "link"
+        self.link.symlink_to(self.work / "there")
+        (self.work / "there").write_text("there")
+        (self.bundle.rootfs / "work/end").symlink_to("nowhere")
+
+    def config(self, script, destination, *options):
+        config = shell_config(script)
+        config["mounts"].append(bind(self.link, destination, *options))
+        return config
+
+    def test_a_link_is_copied(self):
+        for change in (lambda config: None, with_user_namespace):
+            config = self.config("readlink /a/sym/link", "/a/sym/link", "copy-symlink")
+            change(config)
+            if change is with_user_namespace:
+                self.bundle.give(HOST_IDS, HOST_IDS)
+            self.assertEqual(self.said(config), str(self.work / "there"))
+            self.assertFalse((self.bundle.rootfs / "work/there").exists())
+
+    def test_a_link_is_copied_where_the_image_leads_and_not_out_of_it(self):
+        (self.work / "victim").mkdir()
+        (self.bundle.rootfs / "var/out").symlink_to(f"/../../../..{self.work}/victim")
+        self.run_to_end(self.config("true", "/var/out/link", "copy-symlink"))
+        self.assertEqual(list((self.work / "victim").iterdir()), [])
+
+    def test_what_is_no_link_is_bound_all_the_same(self):
+        self.link = self.work / "there"
+        self.assertEqual(self.said(self.config("cat /work/file", "/work/file", "copy-symlink")), "there")
+
+    def test_a_copy_over_something_else_is_an_error(self):
+        self.refused(self.config("true", "/etc/passwd", "copy-symlink"))
+
+    def test_the_link_itself_on_a_link(self):
+        config = self.config("readlink /work/end", "/work/end", "src-nofollow", "dest-nofollow")
+        self.assertEqual(self.said(config), str(self.work / "there"))
+        self.assertFalse((self.bundle.rootfs / "work/nowhere").exists())
+
+    def test_a_file_on_a_link(self):
+        self.assertEqual(self.said(self.config("cat /work/end", "/work/end", "dest-nofollow")), "there")
+        self.assertFalse((self.bundle.rootfs / "work/nowhere").exists())
+
+    def test_links_on_the_way_stay_in_the_root(self):
+        (self.work / "victim").mkdir()
+        (self.bundle.rootfs / "var/out").symlink_to(f"/../../../..{self.work}/victim")
+        self.assertEqual(self.said(self.config("cat /var/out/file", "/var/out/file", "dest-nofollow")), "there")
+        self.assertEqual(list((self.work / "victim").iterdir()), [])
+
+    def test_nothing_of_procfs_is_covered(self):
+        self.refused(self.config("true", "/proc/self", "src-nofollow", "dest-nofollow"), "proc")
+
+    def test_they_are_of_binds(self):
+        for word in ("copy-symlink", "src-nofollow"):
+            config = base_config("true")
+            config["mounts"].append(mount("/work", "tmpfs", options=(word,)))
+            self.refused(config, word)
 
 
 class FileSystems(Case):
@@ -204,6 +361,51 @@ class FileSystems(Case):
         config["mounts"].append(mount("/work", "tmpfs", options=("tmpcopyup",)))
         self.assertEqual(self.said(config), "copied 7:8")
         self.assertFalse((self.bundle.rootfs / "work/new").exists())
+
+    def test_copied_in_a_user_namespace_with_owners_of_all_kinds(self):
+        self.bundle.give(HOST_IDS, HOST_IDS)
+        (self.bundle.rootfs / "work/file").write_text("copied")
+        os.link(self.bundle.rootfs / "work/file", self.bundle.rootfs / "work/twice")
+        os.chown(self.bundle.rootfs / "work/file", HOST_IDS + 70000, HOST_IDS + 8)
+        config = shell_config("stat -c '%u:%g' /work/file; cat /work/twice; ls -A /work | wc -l")
+        with_user_namespace(config)
+        for name in ("uidMappings", "gidMappings"):
+            config["linux"][name][0]["size"] = 80000
+        config["mounts"].append(mount("/work", "tmpfs", options=("tmpcopyup",)))
+        self.assertEqual(self.said(config).split(), ["70000:8", "copied2"])
+
+    def test_copied_with_files_that_are_not_mapped(self):
+        self.bundle.give(HOST_IDS, HOST_IDS)
+        (self.bundle.rootfs / "work/file").write_text("copied")
+        os.chown(self.bundle.rootfs / "work/file", 0, 0)
+        config = shell_config("cat /work/file")
+        with_user_namespace(config)
+        config["mounts"].append(mount("/work", "tmpfs", options=("tmpcopyup",)))
+        self.assertEqual(self.said(config), "copied")
+
+    def test_a_tmpfs_has_the_mode_of_what_it_covers_or_its_own(self):
+        (self.bundle.rootfs / "work").chmod(0o710)
+        config = shell_config("stat -c %a /work /new/one")
+        config["mounts"] += [mount("/work", "tmpfs"), mount("/new/one", "tmpfs")]
+        self.assertEqual(self.said(config).split(), ["710", "1777"])
+
+    def test_sysfs_without_a_network_of_its_own(self):
+        for change in (with_user_namespace, lambda config: with_namespace(config, "user")):
+            config = shell_config("cat /proc/self/mountinfo; ls /sys/fs/cgroup | wc -l")
+            change(config)
+            without_namespace(config, "network")
+            config["mounts"].append(mount("/sys", "sysfs", options=("nosuid", "noexec", "nodev", "ro")))
+            said, count = self.said(config).rsplit("\n", 1)
+            self.assertLessEqual({"ro", "nosuid", "noexec", "nodev"}, options_of(said, "/sys")[0])
+            self.assertEqual(count, "0", "the host's mounts came along")
+
+    def test_a_word_that_no_cgroup_file_system_knows_is_an_error(self):
+        for cgroup in (True, False):
+            config = base_config("true")
+            if cgroup:
+                config["linux"]["namespaces"].append({"type": "cgroup"})
+            config["mounts"].append(mount("/sys/fs/cgroup", "cgroup", options=("ro", "nosuchword")))
+            self.refused(config, "invalid argument")
 
     def test_sysfs_read_only(self):
         config = shell_config("ls -d /sys/class/net/lo; cat /proc/self/mountinfo")

@@ -134,6 +134,14 @@ class Joined(Case):
         said = self.said(config).split()
         self.assertEqual(said, ["0", str(HOST_IDS), str(IDS), "0"])
 
+    def test_a_network_of_the_hosts_beside_a_user_namespace(self):
+        first = self.sleeper(with_user_namespace)
+        with holder("--net") as other:
+            config = shell_config("readlink /proc/self/ns/net")
+            with_namespace(config, "user", f"/proc/{self.pid(first)}/ns/user")
+            with_namespace(config, "network", f"/proc/{other}/ns/net")
+            self.assertEqual(self.said(config), of(other, "network"))
+
 
 class UserNamespace(Case):
     def test_the_maps_are_those_configured(self):
@@ -162,10 +170,17 @@ class UserNamespace(Case):
         config["process"]["user"] = {"uid": 1000, "gid": 1000, "additionalGids": [27]}
         self.assertEqual(self.said(config).split()[:4:3] + ["27"], ["1000", "27", "27"])
 
-    def test_maps_are_needed(self):
-        config = base_config("true")
+    def test_maps_of_one_kind_alone_are_an_error(self):
+        for name in ("uidMappings", "gidMappings"):
+            config = base_config("true")
+            with_user_namespace(config)
+            del config["linux"][name]
+            self.refused(config, "map")
+
+    def test_without_maps_root_inside_is_the_caller(self):
+        config = shell_config("cat /proc/self/uid_map /proc/self/gid_map")
         with_namespace(config, "user")
-        self.refused(config, "map")
+        self.assertEqual(self.said(config).split(), ["0", "0", "1"] * 2)
 
     def test_the_other_namespaces_belong_to_the_new_user_namespace(self):
         config = shell_config("hostname other && hostname; ip link set lo up && echo up")
@@ -178,6 +193,30 @@ class UserNamespace(Case):
         config = shell_config("echo x >/dev/null && head -c 4 /dev/zero | wc -c; [ -c /dev/urandom ] && echo yes")
         with_user_namespace(config)
         self.assertEqual(self.said(config).split(), ["4", "yes"])
+
+    def device(self, change):
+        config = shell_config("stat -c '%t:%T %a %u:%g' /dev/extra; head -c 3 /dev/extra | wc -c")
+        change(config)
+        config["linux"]["devices"] = [{"path": "/dev/extra", "type": "c", "major": 1, "minor": 5, "fileMode": 0o640, "uid": 10, "gid": 11}]
+        return self.said(config).splitlines()
+
+    def test_a_device_that_the_host_has_not(self):
+        self.assertEqual(self.device(with_user_namespace), ["1:5 640 10:11", "3"])
+
+    def test_a_device_in_a_namespace_that_is_joined(self):
+        first = self.sleeper(with_user_namespace)
+        self.assertEqual(self.device(lambda config: with_namespace(config, "user", f"/proc/{self.pid(first)}/ns/user")), ["1:5 640 10:11", "3"])
+
+    def test_a_devices_owner_must_be_mapped(self):
+        config = base_config("true")
+        with_user_namespace(config)
+        config["linux"]["devices"] = [{"path": "/dev/extra", "type": "c", "major": 1, "minor": 5, "uid": IDS}]
+        self.refused(config, str(IDS))
+
+    def test_no_bound_device_can_be_executed_or_raise_privilege(self):
+        config = shell_config("awk '$5 == \"/dev/zero\" { print $6 }' /proc/self/mountinfo")
+        with_user_namespace(config)
+        self.assertLessEqual({"nosuid", "noexec"}, set(self.said(config).split(",")))
 
 
 class Sysctl(Case):

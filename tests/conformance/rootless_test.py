@@ -39,6 +39,18 @@ class Rootless(Case):
         self.assertEqual(self.as_user("run", self.name()).stdout.split(), ["0", "0", str(USER), "1"])
         self.assertEqual((self.bundle.rootfs / "work/made").stat().st_uid, USER)
 
+    def test_without_maps_root_inside_is_the_caller(self):
+        config = self.config("cat /proc/self/uid_map /proc/self/gid_map")
+        del config["linux"]["uidMappings"], config["linux"]["gidMappings"]
+        self.bundle.write(config)
+        self.assertEqual(self.as_user("run", self.name()).stdout.split(), ["0", str(USER), "1"] * 2)
+
+    def test_the_hosts_devices_are_there_and_cannot_be_changed(self):
+        self.bundle.write(self.config("echo x >/dev/null && head -c 3 /dev/zero | wc -c; awk '$5 == \"/dev/null\" { print $6 }' /proc/self/mountinfo"))
+        count, options = self.as_user("run", self.name()).stdout.split()
+        self.assertEqual(count, "3")
+        self.assertLessEqual({"ro", "nosuid", "noexec"}, set(options.split(",")))
+
     def test_userns_setgroups_deny(self):
         """CVE-2014-8989"""
         self.bundle.write(self.config("cat /proc/self/setgroups"))

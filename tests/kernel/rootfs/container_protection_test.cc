@@ -70,7 +70,7 @@ TEST_F(ContainerProtectionTest, image_proc_symlink) {
   ASSERT_EQ(::mkdir((root_ + "/elsewhere").c_str(), 0755), 0);
   Link("elsewhere", "/proc");
   AddUsual();
-  EXPECT_NE(InContainer([] { return "in"; }).find("must be mounted on an ordinary directory"),
+  EXPECT_NE(InContainer([] { return "in"; }).find("must be mounted on ordinary directory"),
             std::string::npos);
 }
 
@@ -78,7 +78,7 @@ TEST_F(ContainerProtectionTest, image_proc_symlink) {
 TEST_F(ContainerProtectionTest, image_sys_symlink) {
   Link(outside_, "/sys");
   Add("/sys", "sysfs", "sysfs");
-  EXPECT_NE(InContainer([] { return "in"; }).find("must be mounted on an ordinary directory"),
+  EXPECT_NE(InContainer([] { return "in"; }).find("must be mounted on ordinary directory"),
             std::string::npos);
 }
 
