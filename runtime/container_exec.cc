@@ -14,6 +14,7 @@
 #include "runtime/container_config_reading.h"
 #include "runtime/container_init.h"
 #include "runtime/container_listener.h"
+#include "runtime/container_names.h"
 #include "runtime/container_sync.h"
 #include "runtime/container_terminal.h"
 #include "runtime/steps.h"
@@ -235,6 +236,12 @@ constexpr StepRow<Execution> kExecSteps[] = {
 
 Result<CreatedContainer> ExecInContainer(const ContainerHost& host, const std::string& id,
                                          const ExecRequest& request) {
+  // Of config.json it would be a warning; here somebody has mistyped it.
+  for (const std::string& name : request.capabilities)
+    if (CapabilityNumber(name) < 0)
+      return Error{.code = Code::kInvalidArgument,
+                   .what = "unknown capability \"" + name + "\"",
+                   .field = "--cap"};
   Execution e;
   e.host = &host;
   e.request = &request;

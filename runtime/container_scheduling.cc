@@ -106,14 +106,20 @@ Status CheckScheduler(const oci::Scheduler& wanted, Takes takes) {
   if (!ranked && wanted.priority != 0)
     return Invalid(path + ".priority", wanted.policy + " has none");
   if (takes != Takes::kDeadline) return OkStatus();
-  if (wanted.runtime == 0) return Invalid(path + ".runtime", wanted.policy + " needs it");
-  if (wanted.runtime < kShortestRuntime || wanted.runtime >> 63 != 0)
-    return Invalid(path + ".runtime", "must be 1024 ns at least, and below 2^63");
-  if (wanted.deadline == 0) return Invalid(path + ".deadline", wanted.policy + " needs it");
+  const std::string call = "sched_setattr: `" + wanted.policy + "` ";  // crun's words
+  const auto text = [](uint64_t number) { return std::to_string(number); };
+  if (wanted.runtime == 0) return Invalid(path + ".runtime", call + "requires `runtime`");
+  if (wanted.runtime < kShortestRuntime || wanted.runtime > INT64_MAX)
+    return Invalid(path + ".runtime", call + "runtime " + text(wanted.runtime) +
+                                          " must be between " + text(kShortestRuntime) + " and " +
+                                          text(INT64_MAX));
+  if (wanted.deadline == 0) return Invalid(path + ".deadline", call + "requires `deadline`");
   if (wanted.runtime > wanted.deadline)
-    return Invalid(path + ".runtime", "must not be above the deadline");
+    return Invalid(path + ".runtime", call + "runtime " + text(wanted.runtime) +
+                                          " must be <= deadline " + text(wanted.deadline));
   if (wanted.period != 0 && wanted.deadline > wanted.period)
-    return Invalid(path + ".deadline", "must not be above the period");
+    return Invalid(path + ".deadline", call + "deadline " + text(wanted.deadline) +
+                                           " must be <= period " + text(wanted.period));
   return OkStatus();
 }
 
