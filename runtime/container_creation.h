@@ -26,7 +26,7 @@ struct ContainerCreation {
   std::optional<ContainerDirectory> directory;
   std::optional<cgroups::ContainerGroup> group;
   rootfs::PreparedContainerMounts mounts;
-  UniqueFd console, sync, terminal;
+  UniqueFd console, pidfd_receiver, sync, terminal;
   Pidfd init;
   cgroups::BornIn born_in = cgroups::BornIn::kElsewhere;
   bool hooks_begun = false;

@@ -3,6 +3,7 @@
 // says why to whoever waits: the command that makes it, then the one that starts it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "oci/json.h"
 #include "rootfs/container_mounts.h"
 #include "runtime/container_confine.h"
+#include "runtime/container_hooks.h"
 #include "runtime/container_namespaces.h"
 
 namespace hutch::runtime {
@@ -36,8 +38,10 @@ struct ChildContext {
   bool new_keyring = true;
   unsigned preserve_fds = 0;
   // What the steps find out.
+  bool in_workdir = false;
   std::string program;
   std::vector<std::string> env;
+  std::optional<HookRunner> start_hooks;
   UniqueFd listener;
 };
 
