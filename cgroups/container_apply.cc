@@ -50,14 +50,22 @@ Status WriteOne(int dir_fd, const std::string& shown, const LimitWrite& write) {
   return error;
 }
 
-Status CheckUse(int dir_fd, const LimitWrite& write) {
-  const auto limit = ParseUint(write.value);
+Error BelowUse(const char* what, int64_t limit, uint64_t in_use, const char* field) {
+  return {.code = Code::kBadState,
+          .what = "rejecting " + std::string(what) + " limit " + std::to_string(limit) +
+                  ": checkBeforeUpdate is set, and " + std::to_string(in_use) + " bytes are in use",
+          .field = std::string("linux.resources.memory.") + field};
+}
+
+Status CheckUse(int dir_fd, const oci::MemoryResources& memory) {
   const uint64_t in_use = ReadNumber(dir_fd, "memory.current").value_or(0);
-  if (!limit || in_use <= *limit) return OkStatus();
-  return Error{.code = Code::kBadState,
-               .what = "memory limit " + write.value + " is below the " + std::to_string(in_use) +
-                       " bytes in use, and checkBeforeUpdate is set",
-               .field = write.field};
+  const uint64_t swapped = ReadNumber(dir_fd, "memory.swap.current").value_or(0);
+  const int64_t limit = memory.limit.value_or(0), both = memory.swap.value_or(0);
+  if (both > 0 && static_cast<uint64_t>(both) < in_use + swapped)
+    return BelowUse("memory+swap", both, in_use + swapped, "swap");
+  if (limit > 0 && static_cast<uint64_t>(limit) < in_use)
+    return BelowUse("memory", limit, in_use, "limit");
+  return OkStatus();
 }
 
 bool WantsV2Controllers(const oci::ContainerResources& resources) {
@@ -84,10 +92,9 @@ Status ContainerGroup::Apply(const oci::ContainerResources& resources, DeviceRul
   if (!place_.v1.empty() && WantsV2Controllers(resources)) HandDownToV2();
   const auto version_of = [&](std::string_view name) { return HomeOf(name).version; };
   ASSIGN_OR_RETURN(const std::vector<LimitWrite> writes, PlanLimits(resources, version_of));
-  const bool check = resources.memory && resources.memory->check_before_update.value_or(false);
-  for (const LimitWrite& write : writes)
-    if (check && write.file == "memory.max")
-      RETURN_IF_ERROR(CheckUse(HomeOf("memory").dir_fd, write));
+  if (resources.memory && resources.memory->check_before_update.value_or(false) &&
+      HomeOf("memory").version == 2)
+    RETURN_IF_ERROR(CheckUse(HomeOf("memory").dir_fd, *resources.memory));
   if (!place_.unit.empty() && place_.v1.empty())
     RETURN_IF_ERROR(
         SetUnitProperties(place_.unit, place_.user_manager, PropertiesOfLimits(writes)));

@@ -106,13 +106,16 @@ Status RemoveGroupsPatiently(const std::string& path) {
   }
 }
 
-Status WritePid(int dir_fd, const std::string& shown, pid_t pid) {
-  Status written = WriteExistingAt(dir_fd, "cgroup.procs", std::to_string(pid));
-  if (written) return written;
-  Error error = std::move(written).error();
-  error.what = "join " + shown + ": " + error.what;
+Error CannotJoin(Error error, pid_t pid) {
+  error.what = "error adding pid " + std::to_string(pid) + " to cgroups: " + error.what;
   if (NotAllowed(error)) error.code = Code::kForbidden;
   return error;
+}
+
+Status WritePid(int dir_fd, const std::string& shown, pid_t pid) {
+  const Status written = WriteExistingAt(dir_fd, "cgroup.procs", std::to_string(pid));
+  if (written) return written;
+  return CannotJoin(SysError(written.error().sys, "write " + shown + "/cgroup.procs"), pid);
 }
 
 }  // namespace
@@ -181,7 +184,8 @@ Status ContainerGroup::MakeV2() {
   RETURN_IF_ERROR(RefuseInhabited(path));
   const auto frozen = ReadFile(path + "/cgroup.freeze", kMaxCgroupFileBytes);
   if (frozen && Trim(*frozen) == "1")
-    return Error{.code = Code::kBadState, .what = "container's cgroup is frozen: " + path};
+    return Error{.code = Code::kBadState,
+                 .what = "container's cgroup unexpectedly frozen: " + path};
   return OkStatus();
 }
 
@@ -261,12 +265,17 @@ Status ContainerGroup::AttachSub(pid_t pid, const std::string& sub) const {
                    .what = "`..` components are not allowed in the cgroup \"" + sub + "\"",
                    .field = "--cgroup"};
   const std::string controllers = colon == std::string::npos ? "" : sub.substr(0, colon);
-  const std::string below =
-      NormalGroupPath(colon == std::string::npos ? sub : sub.substr(colon + 1), "/");
+  const std::string path = colon == std::string::npos ? sub : sub.substr(colon + 1);
+  for (const std::string& part : Split(path, '/'))
+    if (part == "..")
+      return Error{.code = Code::kInvalidArgument,
+                   .what = "--cgroup: " + path + " is not a sub cgroup path"};
+  const std::string below = NormalGroupPath(path, "/");
   const auto join = [&](const std::string& group) -> Status {
-    auto dir = hutch::Open(group + (below == "/" ? "" : below), O_RDONLY | O_DIRECTORY);
-    if (!dir) return std::move(dir).error();
-    return WritePid(dir->get(), group + below, pid);
+    const std::string shown = group + (below == "/" ? "" : below);
+    const auto dir = hutch::Open(shown, O_RDONLY | O_DIRECTORY);
+    if (!dir) return CannotJoin(SysError(dir.error().sys, "open " + shown + "/cgroup.procs"), pid);
+    return WritePid(dir->get(), shown, pid);
   };
   if (controllers.empty() && v2_dir_.valid()) RETURN_IF_ERROR(join(place_.v2_path));
   bool any = controllers.empty();
@@ -280,7 +289,8 @@ Status ContainerGroup::AttachSub(pid_t pid, const std::string& sub) const {
     }
   if (any) return OkStatus();
   return Error{.code = Code::kInvalidArgument,
-               .what = "no cgroup v1 hierarchy of this container has " + controllers};
+               .what = "unknown controller " + controllers +
+                       ": no cgroup v1 hierarchy of this container has it"};
 }
 
 Status ContainerGroup::AttachExec(pid_t pid, BornIn born, pid_t init_pid,

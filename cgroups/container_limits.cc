@@ -319,7 +319,7 @@ Status Planner::PlanNetwork() {
   return OkStatus();
 }
 
-// Verbatim; the name of a file begins with that of its controller.
+// Verbatim, line by line; the name of a file begins with that of its controller.
 Status Planner::PlanUnified() {
   for (const auto& [file, value] : r_.unified) {
     const std::string field = "linux.resources.unified." + file;
@@ -330,7 +330,11 @@ Status Planner::PlanUnified() {
     if (!of_every_group && version_of_(controller) != 2)
       return Unsupported(field,
                          "the requested cgroup controller `" + controller + "` is not available");
-    writes_.push_back({controller, file, value, field, IfAbsent::kRefuse});
+    // The kernel takes one device of io.max at a time, and the like.
+    const bool lines = value.find('\n') != std::string::npos;
+    for (const std::string& line : lines ? Split(value, '\n') : std::vector<std::string>{value})
+      if (!lines || !line.empty())
+        writes_.push_back({controller, file, line, field, IfAbsent::kRefuse});
   }
   return OkStatus();
 }

@@ -16,6 +16,7 @@
 namespace hutch::oci {
 
 using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;  // members in the order they were added
 
 struct JsonLimits {
   size_t max_bytes = 1u << 20;

@@ -24,6 +24,7 @@ struct ContainerHost {
   cgroups::GroupUser user = cgroups::GroupUser::kRoot;
   bool no_group = false;                         // --cgroup-manager=disabled
   std::function<void(const std::string&)> warn;  // what went wrong without being an error
+  std::function<void(const std::string&)> debug = nullptr;  // --debug: what was done
 };
 
 struct CreateRequest {
@@ -33,6 +34,7 @@ struct CreateRequest {
   std::string console_socket;  // where the terminal goes; empty: to the caller
   oci::ConsoleSize size;       // of the caller's terminal, for a process that has no consoleSize
   std::string pid_file;
+  std::string pidfd_socket;   // gets a descriptor of the first process; empty: nobody does
   unsigned preserve_fds = 0;  // descriptors 3 .. 3 + n - 1 stay open in the program
   unsigned listen_fds = 0;    // the first of them, as sd_listen_fds(3) has them
   bool no_pivot = false;
@@ -85,7 +87,7 @@ struct ExecRequest {
   std::optional<std::pair<uint32_t, std::optional<uint32_t>>> user;  // uid, gid
   std::optional<bool> no_new_privileges, terminal;
   std::vector<std::string> cgroups;  // --cgroup
-  std::string console_socket, pid_file;
+  std::string console_socket, pid_file, pidfd_socket;
   oci::ConsoleSize size;  // as in CreateRequest
   unsigned preserve_fds = 0;
   bool ignore_paused = false;

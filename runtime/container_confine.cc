@@ -252,9 +252,9 @@ Status BecomeUser(Confinement& plan) {
   return VerifyUser(plan);
 }
 
-Status EnterWorkdir(const Confinement& plan) {
+Status EnterWorkdir(const Confinement& plan, WorkdirSoFar so_far) {
   const std::string& cwd = plan.process->cwd;
-  if (::chdir(cwd.c_str()) != 0)
+  if (::chdir(cwd.c_str()) != 0 && so_far != WorkdirSoFar::kEntered)
     return SysError(errno, "chdir to cwd (\"" + cwd + "\") set in config.json failed");
   char where[PATH_MAX];
   // A directory outside of the root, reached through a descriptor of the host's (CVE-2024-21626),

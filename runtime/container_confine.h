@@ -62,7 +62,10 @@ Status DropBoundingSet(const Confinement& plan);  // needs CAP_SETPCAP
 // Groups, gid, uid, umask. Without no-new-privileges CAP_SYS_ADMIN is still permitted afterwards,
 // though not in effect: the filter needs it.
 Status BecomeUser(Confinement& plan);
-Status EnterWorkdir(const Confinement& plan);  // and proves that it is inside the root
+// Whether the process is in it already, by a privilege that its user has not.
+enum class WorkdirSoFar { kOther, kEntered };
+// And proves that it is inside the root.
+Status EnterWorkdir(const Confinement& plan, WorkdirSoFar so_far);
 Status DropCapabilities(const Confinement& plan);
 Status VerifyCapabilities(const Confinement& plan);
 // Loads the filter. With filter_notifies *listener gets the descriptor.

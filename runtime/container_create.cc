@@ -16,6 +16,7 @@
 #include "runtime/container_creation.h"
 #include "runtime/container_hooks.h"
 #include "runtime/container_init.h"
+#include "runtime/container_report.h"
 #include "runtime/container_sync.h"
 #include "runtime/container_terminal.h"
 #include "runtime/steps.h"
@@ -75,7 +76,6 @@ Status PlanChild(ContainerCreation& c) {
   record.owner = ::getuid();
   record.systemd_cgroup = c.host->manager == cgroups::GroupManager::kSystemd;
   record.annotations = c.config.annotations;
-  child.bundle = record.bundle;
   child.state = StateDocument(record, ContainerStatus::kCreating);
   return OkStatus();
 }
@@ -86,27 +86,33 @@ Status ReserveId(ContainerCreation& c) {
 }
 Status ReleaseId(ContainerCreation& c) { return c.directory ? c.directory->Remove() : OkStatus(); }
 
-Status ConnectConsole(ContainerCreation& c) {
+Status ConnectReceivers(ContainerCreation& c) {
+  if (!c.request->pidfd_socket.empty()) {
+    ASSIGN_OR_RETURN(c.pidfd_receiver,
+                     ConnectToReceiver(c.request->pidfd_socket, "the pidfd socket"));
+  }
   if (!c.child.process->terminal) {
     if (c.request->console_socket.empty()) return OkStatus();
     return Error{.code = Code::kInvalidArgument,
                  .what = "cannot use console socket if runc will not detach or allocate tty"};
   }
   if (c.request->console_socket.empty()) return OkStatus();
-  ASSIGN_OR_RETURN(c.console, ConnectToConsole(c.request->console_socket));
+  ASSIGN_OR_RETURN(c.console, ConnectToReceiver(c.request->console_socket, "the console socket"));
   c.child.console_fd = c.console.get();
   return OkStatus();
 }
 
 Status MakeGroup(ContainerCreation& c) {
   if (c.host->no_group) return OkStatus();
-  ASSIGN_OR_RETURN(c.group,
+  ASSIGN_OR_RETURN(cgroups::ContainerGroup group,
                    cgroups::ContainerGroup::Plan({.container_id = c.request->id,
                                                   .cgroups_path = c.config.linux_.cgroups_path,
                                                   .manager = c.host->manager,
                                                   .user = c.host->user,
                                                   .annotations = c.config.annotations}));
-  return c.group->Make();
+  RETURN_IF_ERROR(group.Make());
+  c.group = std::move(group);  // not before: one that was refused is somebody else's
+  return OkStatus();
 }
 Status RemoveGroup(ContainerCreation& c) { return c.group ? c.group->Remove() : OkStatus(); }
 
@@ -159,6 +165,8 @@ Status CloneFirst(ContainerCreation& c) {
   };
   constexpr int kInherited[] = {CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC, CLONE_NEWUTS};
   if (user_fd >= 0) {
+    // Those that do not belong to the user namespace only we may join, the others perhaps only its
+    // root.
     request.prepare = [&plan, user_fd, &kInherited]() -> Status {
       std::vector<int> left;
       for (const int flag : kInherited) {
@@ -264,16 +272,16 @@ Status SaveRecord(ContainerCreation& c) {
 Status RunOuterHooks(ContainerCreation& c) {
   const oci::Json state = StateDocument(c.record, ContainerStatus::kCreating);
   c.hooks_begun = true;
-  RETURN_IF_ERROR(RunHooks("prestart", c.config.hooks.prestart, state, c.record.bundle));
-  RETURN_IF_ERROR(RunHooks("createRuntime", c.config.hooks.create_runtime, state, c.record.bundle));
+  if (!c.config.hooks.prestart.empty() || !c.config.hooks.create_runtime.empty()) {
+    ASSIGN_OR_RETURN(const HookRunner runner, HookRunner::Make(state, HookDirectory(c.record)));
+    RETURN_IF_ERROR(runner.Run("prestart", c.config.hooks.prestart));
+    RETURN_IF_ERROR(runner.Run("createRuntime", c.config.hooks.create_runtime));
+  }
   return SendNote(c.sync.get(), Note::kGo, std::to_string(c.init.pid()));
 }
 Status RunPoststop(ContainerCreation& c) {
   if (!c.hooks_begun) return OkStatus();
-  const oci::Json state = StateDocument(c.record, ContainerStatus::kStopped);
-  for (const std::string& failure :
-       RunHooksAnyway("poststop", c.config.hooks.poststop, state, c.record.bundle))
-    c.host->warn(failure);
+  for (const std::string& failure : RunPoststopHooks(c.config, c.record)) c.host->warn(failure);
   return OkStatus();
 }
 
@@ -285,6 +293,11 @@ Status AwaitReady(ContainerCreation& c) {
   }
   if (note.note == Note::kReady) return OkStatus();
   return Error{.code = Code::kKernel, .what = "the container's first process ended early"};
+}
+
+Status SendPidfd(ContainerCreation& c) {
+  if (!c.pidfd_receiver.valid()) return OkStatus();
+  return SendDescriptor(c.pidfd_receiver.get(), c.init.fd(), "pidfd");
 }
 
 Status WritePidFile(ContainerCreation& c) {
@@ -300,7 +313,7 @@ constexpr StepRow<ContainerCreation> kContainerSteps[] = {
     {"read config", ReadConfig, nullptr},            // pure: nothing in the kernel yet
     {"plan child", PlanChild, nullptr},              // the same; the filter is compiled here
     {"reserve container id", ReserveId, ReleaseId},  // exclusive: two creates cannot share an id
-    {"connect console", ConnectConsole, nullptr},
+    {"connect receivers", ConnectReceivers, nullptr},
     {"make group", MakeGroup, RemoveGroup},      // before the clone: CLONE_INTO_CGROUP
     {"prepare mounts", PrepareMounts, nullptr},  // what only we may open
     {"open gate", OpenGate, nullptr},            // in the directory
@@ -316,6 +329,7 @@ constexpr StepRow<ContainerCreation> kContainerSteps[] = {
     {"save record", SaveRecord, nullptr},         // hooks call `state`
     {"run outer hooks", RunOuterHooks, RunPoststop},
     {"await ready", AwaitReady, nullptr},
+    {"send pidfd", SendPidfd, nullptr},
     {"write pid file", WritePidFile, RemovePidFile},
 };
 
@@ -331,7 +345,8 @@ Result<CreatedContainer> CreateContainer(const ContainerHost& host, const Create
     creation.request = &request;
     creation.born_elsewhere = born_elsewhere;
     std::vector<Timing> timings;
-    Status done = RunSteps(ContainerSteps(), creation, &timings);
+    Status done = WithoutStep(RunSteps(ContainerSteps(), creation, &timings));
+    TellSteps(host, timings, creation.child.confinement);
     if (!done && creation.killed_at_birth && !born_elsewhere) continue;
     if (!done) return std::move(done).error();
     creation.directory->Unlock();  // explicitly: the child was cloned with a copy

@@ -28,7 +28,7 @@ struct ContainerCreation {
   std::optional<cgroups::ContainerGroup> group;
   rootfs::PreparedContainerMounts mounts;
   std::optional<network::DeviceMoves> devices;
-  UniqueFd console, sync, terminal;
+  UniqueFd console, pidfd_receiver, sync, terminal;
   Pidfd init;
   cgroups::BornIn born_in = cgroups::BornIn::kElsewhere;
   bool hooks_begun = false;

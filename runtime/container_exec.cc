@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "base/fd_socket.h"
@@ -15,6 +16,7 @@
 #include "runtime/container_init.h"
 #include "runtime/container_listener.h"
 #include "runtime/container_names.h"
+#include "runtime/container_report.h"
 #include "runtime/container_sync.h"
 #include "runtime/container_terminal.h"
 #include "runtime/steps.h"
@@ -31,7 +33,7 @@ struct Execution {
   oci::ContainerProcess process;
   Pidfd target;
   ChildContext child;
-  UniqueFd console, sync, terminal;
+  UniqueFd console, pidfd_receiver, sync, terminal;
   Pidfd made;
   std::optional<cgroups::ContainerGroup> group;
   cgroups::BornIn born_in = cgroups::BornIn::kElsewhere;
@@ -46,11 +48,14 @@ void AddEnvironment(const std::vector<std::string>& more, std::vector<std::strin
   }
 }
 
-// Never inheritable ones: CVE-2022-29162.
+// Never inheritable ones: CVE-2022-29162. Ambient where config.json has it inheritable already.
 void AddCapabilities(const std::vector<std::string>& names, oci::Capabilities* caps) {
-  for (const std::string& name : names)
+  const std::vector<std::string>& heirs = caps->inheritable;
+  for (const std::string& name : names) {
     for (std::vector<std::string>* set : {&caps->bounding, &caps->effective, &caps->permitted})
       set->push_back(name);
+    if (std::find(heirs.begin(), heirs.end(), name) != heirs.end()) caps->ambient.push_back(name);
+  }
 }
 
 oci::ContainerProcess ProcessOf(const ExecRequest& request, oci::ContainerProcess process) {
@@ -113,9 +118,13 @@ Status PlanProcess(Execution& e) {
   return OkStatus();
 }
 
-Status ConnectTerminal(Execution& e) {
+Status ConnectReceivers(Execution& e) {
+  if (!e.request->pidfd_socket.empty()) {
+    ASSIGN_OR_RETURN(e.pidfd_receiver,
+                     ConnectToReceiver(e.request->pidfd_socket, "the pidfd socket"));
+  }
   if (!e.request->console_socket.empty() && e.process.terminal) {
-    ASSIGN_OR_RETURN(e.console, ConnectToConsole(e.request->console_socket));
+    ASSIGN_OR_RETURN(e.console, ConnectToReceiver(e.request->console_socket, "the console socket"));
     e.child.console_fd = e.console.get();
   }
   ASSIGN_OR_RETURN(SocketPair pair, MakeSeqpacketPair());
@@ -213,7 +222,9 @@ Status AwaitProgram(Execution& e) {
   return AwaitExecution(e.sync.get(), e.made.pid(), e.config, e.child.state);
 }
 
-Status WriteItsPid(Execution& e) {
+Status TellItsPid(Execution& e) {
+  if (e.pidfd_receiver.valid())
+    RETURN_IF_ERROR(SendDescriptor(e.pidfd_receiver.get(), e.made.fd(), "pidfd"));
   if (e.request->pid_file.empty()) return OkStatus();
   return WriteFileAtomic(e.request->pid_file, std::to_string(e.made.pid()), Durability::kMemory);
 }
@@ -221,14 +232,14 @@ Status WriteItsPid(Execution& e) {
 constexpr StepRow<Execution> kExecSteps[] = {
     {"find container", FindContainer, nullptr},
     {"plan process", PlanProcess, nullptr},
-    {"connect terminal", ConnectTerminal, nullptr},
+    {"connect receivers", ConnectReceivers, nullptr},
     {"open group", OpenGroup, nullptr},
     {"initial cpus", TakeInitialCpus, nullptr},  // before the group, which may take some away
     {"clone process", CloneProcess, KillProcess},
     {"join group", JoinGroup, nullptr},  // before it is in any namespace where it could be seen
     {"final cpus", SetFinalCpus, nullptr},
     {"confine process", ConfineProcess, nullptr},
-    {"write its pid", WriteItsPid, nullptr},
+    {"tell its pid", TellItsPid, nullptr},
     {"await program", AwaitProgram, nullptr},
 };
 
@@ -247,7 +258,10 @@ Result<CreatedContainer> ExecInContainer(const ContainerHost& host, const std::s
   e.request = &request;
   e.id = id;
   std::vector<Timing> timings;
-  RETURN_IF_ERROR(RunSteps(std::span<const StepRow<Execution>>(kExecSteps), e, &timings));
+  const Status made =
+      WithoutStep(RunSteps(std::span<const StepRow<Execution>>(kExecSteps), e, &timings));
+  TellSteps(host, timings, e.child.confinement);
+  RETURN_IF_ERROR(made);
   return CreatedContainer{std::move(e.made), std::move(e.terminal)};
 }
 

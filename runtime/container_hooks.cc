@@ -6,7 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <csignal>
+#include <cstring>
+#include <ctime>
 
 #include "base/file.h"
 #include "base/pidfd.h"
@@ -47,7 +50,7 @@ class SpawnPlan {
   SpawnPlan(const SpawnPlan&) = delete;
   SpawnPlan& operator=(const SpawnPlan&) = delete;
 
-  int Prepare(int in_fd, int out_fd, const char* directory) {
+  int Prepare(int in_fd, int out_fd, const std::string& directory) {
     sigset_t none, all;
     ::sigemptyset(&none);
     ::sigfillset(&all);
@@ -55,7 +58,8 @@ class SpawnPlan {
     if (err == 0) err = ::posix_spawn_file_actions_adddup2(&actions_, out_fd, 1);
     if (err == 0) err = ::posix_spawn_file_actions_adddup2(&actions_, out_fd, 2);
     if (err == 0) err = ::posix_spawn_file_actions_addclosefrom_np(&actions_, 3);
-    if (err == 0) err = ::posix_spawn_file_actions_addchdir_np(&actions_, directory);
+    if (err == 0 && !directory.empty())
+      err = ::posix_spawn_file_actions_addchdir_np(&actions_, directory.c_str());
     if (err == 0) err = ::posix_spawnattr_setsigmask(&attributes_, &none);
     if (err == 0) err = ::posix_spawnattr_setsigdefault(&attributes_, &all);
     if (err == 0)
@@ -63,11 +67,11 @@ class SpawnPlan {
           ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     return err;
   }
-  int Run(const oci::Hook& hook, pid_t* pid) {
+  int Run(const oci::Hook& hook, const std::vector<std::string>& env, pid_t* pid) {
     const std::vector<std::string> args =
         hook.args.empty() ? std::vector<std::string>{hook.path} : hook.args;
     return ::posix_spawn(pid, hook.path.c_str(), &actions_, &attributes_, Pointers(args).data(),
-                         Pointers(hook.env).data());
+                         Pointers(env).data());
   }
 
  private:
@@ -75,29 +79,60 @@ class SpawnPlan {
   posix_spawnattr_t attributes_;
 };
 
+// A filter may know no pidfds.
+Result<bool> AwaitHookByPolling(pid_t pid, int timeout_ms, int* wait_status) {
+  constexpr int kTickMs = 10;
+  for (int waited_ms = 0;; waited_ms += kTickMs) {
+    const bool late = timeout_ms >= 0 && waited_ms >= timeout_ms;
+    if (late && ::kill(pid, SIGKILL) != 0) return SysError(errno, "kill the hook");
+    const pid_t ended = ::waitpid(pid, wait_status, timeout_ms < 0 || late ? 0 : WNOHANG);
+    if (ended == pid) return !late;
+    if (ended < 0 && errno != EINTR) return SysError(errno, "wait for the hook");
+    const timespec tick{0, kTickMs * 1000000};
+    ::nanosleep(&tick, nullptr);
+  }
+}
+
 // Waits for the process and reaps it; false when it had to be killed.
 Result<bool> AwaitHook(pid_t pid, int timeout_ms, int* wait_status) {
-  ASSIGN_OR_RETURN(const Pidfd process, Pidfd::Open(pid));
-  const bool in_time = process.WaitEnded(timeout_ms);
-  if (!in_time) RETURN_IF_ERROR(process.Signal(SIGKILL));
+  const Result<Pidfd> process = Pidfd::Open(pid);
+  if (!process) return AwaitHookByPolling(pid, timeout_ms, wait_status);
+  const bool in_time = process->WaitEnded(timeout_ms);
+  if (!in_time) RETURN_IF_ERROR(process->Signal(SIGKILL));
   while (::waitpid(pid, wait_status, 0) < 0)
     if (errno != EINTR) return SysError(errno, "wait for the hook");
   return in_time;
 }
 
-Status RunHook(const char* point, const oci::Hook& hook, std::string_view state,
-               const std::string& directory) {
-  const std::string name = hook.path + ": ";
-  ASSIGN_OR_RETURN(const UniqueFd in, SealedMemfd("state", state));
-  if (::lseek(in.get(), 0, SEEK_SET) != 0) return SysError(errno, "lseek");
-  const UniqueFd out(::memfd_create("output", MFD_CLOEXEC));
+std::string SignalText(int signal) {
+  const char* known = ::sigdescr_np(signal);
+  std::string text = known != nullptr ? known : std::to_string(signal);
+  text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
+}  // namespace
+
+Result<HookRunner> HookRunner::Make(const oci::Json& state, std::string directory) {
+  ASSIGN_OR_RETURN(UniqueFd in, SealedMemfd("state", oci::PrintJson(state)));
+  UniqueFd out(::memfd_create("output", MFD_CLOEXEC));
   if (!out.valid()) return SysError(errno, "memfd_create");
+  return HookRunner(std::move(in), std::move(out), std::move(directory));
+}
+
+Status HookRunner::RunOne(const oci::Hook& hook, const std::vector<std::string>* env,
+                          const std::string& exit_words) const {
+  const std::string name = "hook " + hook.path + ": ";
+  if (::lseek(state_.get(), 0, SEEK_SET) != 0) return SysError(errno, "lseek");
+  if (::ftruncate(output_.get(), 0) != 0 || ::lseek(output_.get(), 0, SEEK_SET) != 0)
+    return SysError(errno, "ftruncate");
   SpawnPlan plan;
-  const char* where = ::access(directory.c_str(), X_OK) == 0 ? directory.c_str() : "/";
   pid_t pid = 0;
-  if (const int err = plan.Prepare(in.get(), out.get(), where); err != 0)
+  if (const int err = plan.Prepare(state_.get(), output_.get(), directory_); err != 0)
     return SysError(err, name + "posix_spawn");
-  if (const int err = plan.Run(hook, &pid); err != 0) return SysError(err, name + "cannot be run");
+  if (const int err = plan.Run(hook, env != nullptr && hook.env.empty() ? *env : hook.env, &pid);
+      err != 0)
+    return SysError(err, name + "cannot be run");
   int wait_status = 0;
   const int timeout_ms = hook.timeout_seconds ? static_cast<int>(*hook.timeout_seconds) * 1000 : -1;
   ASSIGN_OR_RETURN(const bool in_time, AwaitHook(pid, timeout_ms, &wait_status));
@@ -106,25 +141,20 @@ Status RunHook(const char* point, const oci::Hook& hook, std::string_view state,
     error.what = name + "hook ran past specified timeout of " +
                  std::to_string(*hook.timeout_seconds) + " s and was killed";
   else if (WIFSIGNALED(wait_status))
-    error.what = name + "ended by signal " + std::to_string(WTERMSIG(wait_status));
+    error.what = name + "signal: " + SignalText(WTERMSIG(wait_status));
   else if (WEXITSTATUS(wait_status) != 0)
-    error.what =
-        name + point + " hook failed with exit code " + std::to_string(WEXITSTATUS(wait_status));
+    error.what = name + exit_words + std::to_string(WEXITSTATUS(wait_status));
   else
     return OkStatus();
-  if (const std::string output = ReadOutput(out.get()); !output.empty())
+  if (const std::string output = ReadOutput(output_.get()); !output.empty())
     error.what += ", output: " + output;
   return error;
 }
 
-}  // namespace
-
-Status RunHooks(const char* point, const std::vector<oci::Hook>& hooks, const oci::Json& state,
-                const std::string& directory) {
-  if (hooks.empty()) return OkStatus();
-  const std::string text = oci::PrintJson(state);
+Status HookRunner::Run(const char* point, const std::vector<oci::Hook>& hooks,
+                       const std::vector<std::string>* env) const {
   for (size_t i = 0; i < hooks.size(); ++i) {
-    Status done = RunHook(point, hooks[i], text, directory);
+    Status done = RunOne(hooks[i], env, "exit status ");
     if (done) continue;
     Error error = std::move(done).error();
     error.what =
@@ -134,13 +164,27 @@ Status RunHooks(const char* point, const std::vector<oci::Hook>& hooks, const oc
   return OkStatus();
 }
 
-std::vector<std::string> RunHooksAnyway(const char* point, const std::vector<oci::Hook>& hooks,
-                                        const oci::Json& state, const std::string& directory) {
+std::vector<std::string> HookRunner::RunAnyway(const char* point,
+                                               const std::vector<oci::Hook>& hooks) const {
   std::vector<std::string> failures;
+  const std::string exit_words = std::string(point) + " hook failed with exit code ";
   for (const oci::Hook& hook : hooks)
-    if (const Status done = RunHooks(point, {hook}, state, directory); !done)
+    if (const Status done = RunOne(hook, nullptr, exit_words); !done)
       failures.push_back(done.error().ToString());
   return failures;
+}
+
+std::string HookDirectory(const ContainerRecord& record) {
+  return PathExists(record.bundle) ? record.bundle : "/";
+}
+
+std::vector<std::string> RunPoststopHooks(const oci::ContainerConfig& config,
+                                          const ContainerRecord& record) {
+  if (config.hooks.poststop.empty()) return {};
+  const Result<HookRunner> runner =
+      HookRunner::Make(StateDocument(record, ContainerStatus::kStopped), HookDirectory(record));
+  if (!runner) return {"poststop hooks: " + runner.error().ToString()};
+  return runner->RunAnyway("poststop", config.hooks.poststop);
 }
 
 }  // namespace hutch::runtime

@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <set>
 
 #include "base/file.h"
 #include "base/rooted_path.h"
@@ -118,8 +120,11 @@ Status AwaitOuterHooks(ChildContext& c) {
   return OkStatus();
 }
 
+// In the root that is to be: hooks mount there, by relative paths.
 Status RunCreateHooks(ChildContext& c) {
-  return RunHooks("createContainer", c.config->hooks.create_container, c.state, c.bundle);
+  if (c.config->hooks.create_container.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(const HookRunner runner, HookRunner::Make(c.state, c.mounts->where.rootfs));
+  return runner.Run("createContainer", c.config->hooks.create_container);
 }
 
 Status EnterRoot(ChildContext& c) { return rootfs::EnterContainerRoot(*c.mounts); }
@@ -136,14 +141,17 @@ Status OpenConsole(ChildContext& c) {
   if (!c.process->terminal) return OkStatus();
   const oci::ConsoleSize& wanted = c.process->console_size;
   const oci::ConsoleSize& size = wanted.height == 0 && wanted.width == 0 ? c.size : wanted;
-  const TerminalRequest request{.rows = static_cast<uint16_t>(size.height),
-                                .columns = static_cast<uint16_t>(size.width),
-                                .owner = c.process->user.uid};
+  // Without a console socket it is relayed to our own output, which may be a file.
+  const TerminalRequest request{
+      .rows = static_cast<uint16_t>(size.height),
+      .columns = static_cast<uint16_t>(size.width),
+      .owner = c.process->user.uid,
+      .newlines = c.console_fd < 0 ? Newlines::kAsWritten : Newlines::kWithReturn};
   ASSIGN_OR_RETURN(const TerminalPair pair, OpenTerminal(request));
   if (c.gate.valid() && c.namespaces.Makes(CLONE_NEWNS))
     RETURN_IF_ERROR(BindConsole(pair.slave.get()));
   if (c.console_fd >= 0)
-    RETURN_IF_ERROR(SendTerminal(c.console_fd, pair.master.get()));
+    RETURN_IF_ERROR(SendDescriptor(c.console_fd, pair.master.get(), "/dev/ptmx"));
   else
     RETURN_IF_ERROR(SendNote(c.sync.get(), Note::kTerminal, {}, {pair.master.get()}));
   return TakeTerminal(pair.slave.get());
@@ -182,7 +190,16 @@ Status OwnStdio(ChildContext& c) {
 Status DropBounding(ChildContext& c) { return DropBoundingSet(c.confinement); }
 Status NoNewPrivileges(ChildContext& c) { return SetNoNewPrivileges(c.confinement); }
 Status Become(ChildContext& c) { return BecomeUser(c.confinement); }
-Status ChangeDirectory(ChildContext& c) { return EnterWorkdir(c.confinement); }
+
+// Images have working directories that their user may not enter, and file systems on the network
+// ones that root may not: the second try, as the user, may fail when this one did not.
+Status TryDirectory(ChildContext& c) {
+  c.in_workdir = ::chdir(c.process->cwd.c_str()) == 0;
+  return OkStatus();
+}
+Status ChangeDirectory(ChildContext& c) {
+  return EnterWorkdir(c.confinement, c.in_workdir ? WorkdirSoFar::kEntered : WorkdirSoFar::kOther);
+}
 
 // HOME of the container's own passwd file, for programs that lack one.
 std::string HomeOf(uint32_t uid) {
@@ -203,8 +220,19 @@ std::string HomeOf(uint32_t uid) {
   return fallback;
 }
 
+std::vector<std::string> LastOfEachName(const std::vector<std::string>& env) {
+  std::vector<std::string> kept;
+  std::set<std::string_view> names;
+  for (auto entry = env.rbegin(); entry != env.rend(); ++entry)
+    if (names.insert(std::string_view(*entry).substr(0, entry->find('='))).second)
+      kept.push_back(*entry);
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
+
 Status FindIt(ChildContext& c) {
-  c.env = c.process->env;
+  c.env = LastOfEachName(c.process->env);
+  std::erase(c.env, "HOME=");
   bool home = false;
   for (const std::string& entry : c.env) home = home || entry.starts_with("HOME=");
   if (!home) c.env.push_back("HOME=" + HomeOf(c.process->user.uid));
@@ -216,8 +244,10 @@ Status FindIt(ChildContext& c) {
   return OkStatus();
 }
 
-// Close-on-exec rather than closed: those of the reports are needed until then (CVE-2024-21626).
+// What is left goes with the execve; it must not be there before either, for who looks into
+// /proc/<pid>/fd while this process waits (CVE-2024-21626).
 Status SealDescriptors(ChildContext& c) {
+  RETURN_IF_ERROR(CloseOthers(static_cast<int>(3 + c.preserve_fds), {c.sync.get(), c.gate.get()}));
   const int rc = sys::CloseRange(3 + c.preserve_fds, ~0u, CLOSE_RANGE_CLOEXEC);
   return rc < 0 ? Status(SysError(-rc, "close_range")) : OkStatus();
 }
@@ -233,6 +263,17 @@ Status UsualSignals(ChildContext&) {
 
 Status SayReady(ChildContext& c) { return SendNote(c.sync.get(), Note::kReady); }
 
+// The kernel drops what would end the first process of a pid namespace unless it is caught; the
+// execve undoes this.
+Status EndBySignals(ChildContext&) {
+  if (::getpid() != 1) return OkStatus();
+  struct sigaction action = {};
+  action.sa_handler = [](int signal) { ::_exit(128 + signal); };
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM})
+    if (::sigaction(signal, &action, nullptr) != 0) return SysError(errno, "sigaction");
+  return OkStatus();
+}
+
 Status AwaitStart(ChildContext& c) {
   int fd;
   do fd = ::accept4(c.gate.get(), nullptr, nullptr, SOCK_CLOEXEC);
@@ -245,8 +286,17 @@ Status AwaitStart(ChildContext& c) {
   return OkStatus();
 }
 
+// The filter may forbid what this takes.
+Status PrepareStartHooks(ChildContext& c) {
+  if (c.config->hooks.start_container.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(c.start_hooks, HookRunner::Make(c.state, ""));
+  return OkStatus();
+}
+
+// Their programs are the image's: they get what the container's program gets, and no more.
 Status RunStartHooks(ChildContext& c) {
-  return RunHooks("startContainer", c.config->hooks.start_container, c.state, "/");
+  if (!c.start_hooks) return OkStatus();
+  return c.start_hooks->Run("startContainer", c.config->hooks.start_container, &c.env);
 }
 
 int ReportFd(const ChildContext& c) { return c.starter.valid() ? c.starter.get() : c.sync.get(); }
@@ -266,12 +316,12 @@ Status VerifyCaps(ChildContext& c) { return VerifyCapabilities(c.confinement); }
 Status Execute(ChildContext& c) { return ExecuteProgram(c.program, c.process->args, c.env); }
 
 constexpr ChildRow kFirstProcessRows[] = {
-    {"await parent", AwaitParent},  // maps, group and limits are there afterwards
+    {"await parent", AwaitParent},          // maps, group and limits are there afterwards
+    {"time namespace", TakeTimeNamespace},  // its file is ours until the next row
     {"become namespace root", BecomeNamespaceRoot},
     {"hide from others", HideFromOthers},  // behind the maps: their files are ours until here
     {"join namespaces", JoinNamespaces},
     {"cgroup namespace", TakeCgroupNamespace},
-    {"time namespace", TakeTimeNamespace},
     {"new session", NewSession},
     {"session keyring", NewKeyring},
     {"loopback", BringUpNetwork},
@@ -289,14 +339,16 @@ constexpr ChildRow kFirstProcessRows[] = {
     {"own stdio", OwnStdio},
     {"drop bounding set", DropBounding},  // needs SETPCAP, which the next row may take
     {"set no new privileges", NoNewPrivileges},
+    {"try directory", TryDirectory},
     {"become user", Become},
-    {"change directory", ChangeDirectory},  // as the user: its permissions decide
-    {"find program", FindIt},               // the same; so that create tells
-    {"close on exec", SealDescriptors},
+    {"change directory", ChangeDirectory},
+    {"find program", FindIt},  // as the user: its permissions decide; so that create tells
+    {"close descriptors", SealDescriptors},
     {"usual signals", UsualSignals},
+    {"end by signals", EndBySignals},
     {"say ready", SayReady},  // created
     {"await start at gate", AwaitStart},
-    {"startContainer hooks", RunStartHooks},
+    {"prepare startContainer hooks", PrepareStartHooks},
 };
 
 constexpr ChildRow kOneMoreRows[] = {
@@ -313,10 +365,11 @@ constexpr ChildRow kOneMoreRows[] = {
     {"own stdio", OwnStdio},
     {"drop bounding set", DropBounding},
     {"set no new privileges", NoNewPrivileges},
+    {"try directory", TryDirectory},
     {"become user", Become},
     {"change directory", ChangeDirectory},
     {"find program", FindIt},
-    {"close on exec", SealDescriptors},
+    {"close descriptors", SealDescriptors},
     {"usual signals", UsualSignals},
 };
 
@@ -326,12 +379,14 @@ constexpr ChildRow kFilterLastRows[] = {
     {"drop all capabilities", DropCaps},
     {"verify what is left", VerifyCaps},
     {"load filter", Filter},
+    {"startContainer hooks", RunStartHooks},
     {"execute", Execute},
 };
 constexpr ChildRow kFilterFirstRows[] = {
     {"load filter", Filter},
     {"drop all capabilities", DropCaps},
     {"verify what is left", VerifyCaps},
+    {"startContainer hooks", RunStartHooks},
     {"execute", Execute},
 };
 

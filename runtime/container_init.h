@@ -3,6 +3,7 @@
 // says why to whoever waits: the command that makes it, then the one that starts it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "oci/json.h"
 #include "rootfs/container_mounts.h"
 #include "runtime/container_confine.h"
+#include "runtime/container_hooks.h"
 #include "runtime/container_namespaces.h"
 
 namespace hutch::runtime {
@@ -24,7 +26,6 @@ struct ChildContext {
   Confinement confinement;
   NamespacePlan namespaces;
   rootfs::PreparedContainerMounts* mounts = nullptr;
-  std::string bundle;     // where createContainer hooks begin
   oci::Json state;        // for hooks; the pid comes with the parent's note
   UniqueFd sync;          // to who makes the process
   UniqueFd gate;          // listening; the first process only
@@ -39,8 +40,10 @@ struct ChildContext {
   unsigned listen_fds = 0;
   oci::ConsoleSize size;
   // What the steps find out.
+  bool in_workdir = false;
   std::string program;
   std::vector<std::string> env;
+  std::optional<HookRunner> start_hooks;
   UniqueFd listener;
 };
 

@@ -84,13 +84,22 @@ Status RemoveEverything(const ContainerHost& host, const Opened& opened) {
   const Result<std::string> text = opened.directory.ReadConfig();
   const Result<oci::ContainerConfig> config =
       text ? ParseContainerConfigText(*text) : Result<oci::ContainerConfig>(text.error());
-  if (config) {
-    const oci::Json state = StateDocument(opened.record, ContainerStatus::kStopped);
-    for (const std::string& failure :
-         RunHooksAnyway("poststop", config->hooks.poststop, state, opened.record.bundle))
-      host.warn(failure);
-  }
+  if (config)
+    for (const std::string& failure : RunPoststopHooks(*config, opened.record)) host.warn(failure);
   return opened.directory.Remove();
+}
+
+// One that fails ends the container: the specification since 1.3, and runc ever since.
+Status RunPoststartHooks(const Opened& opened, const oci::ContainerConfig& config,
+                         const oci::Json& state) {
+  if (config.hooks.poststart.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(const HookRunner runner, HookRunner::Make(state, HookDirectory(opened.record)));
+  Status done = runner.Run("poststart", config.hooks.poststart);
+  if (done) return done;
+  Error error = std::move(done).error();
+  if (const Status killed = KillEverything(opened); !killed)
+    error.what += "; and ending the container: " + killed.error().ToString();
+  return error;
 }
 
 }  // namespace
@@ -110,13 +119,7 @@ Status StartContainer(const ContainerHost& host, const std::string& id) {
   RETURN_IF_ERROR(SendNote(gate.get(), Note::kGo));
   const oci::Json state = StateDocument(opened.record, ContainerStatus::kRunning);
   RETURN_IF_ERROR(AwaitExecution(gate.get(), opened.record.pid, config, state));
-  Status done = RunHooks("poststart", config.hooks.poststart, state, opened.record.bundle);
-  if (done) return OkStatus();
-  // The lifecycle goes on at its step 12: the container is destroyed.
-  if (const Status ended = KillEverything(opened); !ended) host.warn(ended.error().ToString());
-  if (const Status removed = RemoveEverything(host, opened); !removed)
-    host.warn(removed.error().ToString());
-  return done;
+  return RunPoststartHooks(opened, config, state);
 }
 
 Result<ContainerView> ViewContainer(const ContainerHost& host, const std::string& id) {

@@ -19,7 +19,8 @@ Status HandOver(int number, pid_t pid, const oci::ContainerConfig& config, const
   const UniqueFd listener(sys::PidfdGetfd(process.fd(), number));
   if (listener.get() < 0) return SysError(-listener.get(), "take the seccomp listener");
   const oci::LinuxSeccomp& seccomp = *config.linux_.seccomp;
-  ASSIGN_OR_RETURN(const UniqueFd receiver, ConnectToConsole(seccomp.listener_path));
+  ASSIGN_OR_RETURN(const UniqueFd receiver,
+                   ConnectToReceiver(seccomp.listener_path, "seccomp agent"));
   const std::string text = oci::PrintJson({{"ociVersion", config.oci_version},
                                            {"fds", {"seccompFd"}},
                                            {"pid", pid},

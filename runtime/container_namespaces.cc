@@ -150,7 +150,8 @@ Result<Pidfd> CloneOnce(const CloneRequest& request, uint64_t more_flags, bool i
   return Pidfd(UniqueFd(pidfd), static_cast<pid_t>(pid));
 }
 
-// Close-on-exec would be too late for who looks into /proc/<pid>/fd before (CVE-2016-9962).
+}  // namespace
+
 Status CloseOthers(int keep_below, std::vector<int> keep) {
   keep.push_back(INT_MAX);
   std::sort(keep.begin(), keep.end());
@@ -165,6 +166,8 @@ Status CloseOthers(int keep_below, std::vector<int> keep) {
   }
   return OkStatus();
 }
+
+namespace {
 
 Result<Pidfd> CloneWithHelper(const CloneRequest& request, bool into_cgroup) {
   ASSIGN_OR_RETURN(SocketPair pair, MakeSeqpacketPair());

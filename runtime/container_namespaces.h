@@ -55,6 +55,10 @@ class NamespaceVisit {
   std::vector<JoinedNamespace> former_;
 };
 
+// Close-on-exec would be too late for who looks into /proc/<pid>/fd before (CVE-2016-9962): closes
+// every descriptor from keep_below on but those of `keep` (-1: none).
+Status CloseOthers(int keep_below, std::vector<int> keep);
+
 struct CloneRequest {
   uint64_t flags = 0;  // CLONE_NEW...
   int cgroup_fd = -1;  // CLONE_INTO_CGROUP

@@ -69,7 +69,9 @@ Error ExecuteProgram(const std::string& path, const std::vector<std::string>& ar
   envp.push_back(nullptr);
   ::execve(path.c_str(), argv.data(), envp.data());
   const int sys = errno;
-  return Refusal(path, sys, LowerCaseError(sys));
+  Error error = Refusal(path, sys, LowerCaseError(sys));
+  error.what = "exec " + path + ": " + LowerCaseError(sys);
+  return error;
 }
 
 }  // namespace hutch::runtime

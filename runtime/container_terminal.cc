@@ -77,6 +77,12 @@ Result<TerminalPair> OpenTerminal(const TerminalRequest& request) {
     const winsize size{request.rows, request.columns, 0, 0};
     if (::ioctl(pair.master.get(), TIOCSWINSZ, &size) != 0) return SysError(errno, "console size");
   }
+  if (request.newlines == Newlines::kAsWritten) {
+    termios mode;
+    if (::tcgetattr(pair.slave.get(), &mode) != 0) return SysError(errno, "tcgetattr");
+    mode.c_oflag &= ~static_cast<tcflag_t>(ONLCR);
+    if (::tcsetattr(pair.slave.get(), TCSANOW, &mode) != 0) return SysError(errno, "tcsetattr");
+  }
   if (::fchown(pair.slave.get(), request.owner, static_cast<gid_t>(-1)) != 0 && errno != EPERM &&
       errno != EINVAL && errno != EROFS)
     return SysError(errno, "chown the terminal");
@@ -105,19 +111,18 @@ Status TakeTerminal(int slave_fd) {
   return OkStatus();
 }
 
-Result<UniqueFd> ConnectToConsole(const std::string& path) {
+Result<UniqueFd> ConnectToReceiver(const std::string& path, const char* what) {
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return SysError(errno, "socket");
   UniqueFd directory;
   ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path, &directory));
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    return SysError(errno, "connect to the console socket " + path);
+    return SysError(errno, "failed to connect with " + std::string(what) + " " + path);
   return fd;
 }
 
-Status SendTerminal(int socket_fd, int master_fd) {
-  const std::string_view name = "/dev/ptmx";
-  const int fds[] = {master_fd};
+Status SendDescriptor(int socket_fd, int fd, std::string_view name) {
+  const int fds[] = {fd};
   return SendMessage(socket_fd, {&name, 1}, fds);
 }
 

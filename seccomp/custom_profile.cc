@@ -131,7 +131,8 @@ Status CheckNotify(const oci::LinuxSeccomp& profile, const std::string& top) {
       return Refuse(Code::kUnsupported, field, "SCMP_ACT_NOTIFY without listenerPath");
     for (const std::string& name : rule.names)
       if (name == "write" || name == "sendmsg" || name == "sendto")
-        return Refuse(Code::kUnsupported, field, "SCMP_ACT_NOTIFY for " + name);
+        return Refuse(Code::kUnsupported, field,
+                      "SCMP_ACT_NOTIFY cannot be used for the " + name + " syscall");
   }
   return OkStatus();
 }

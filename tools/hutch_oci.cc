@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cctype>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +16,8 @@
 
 namespace hutch::tools {
 namespace {
+
+constexpr int kExecFailed = 255;  // runc's
 
 constexpr OciCommandRow kOciCommands[] = {
     {"create", "make a container; its program waits for start", AddCreate},
@@ -60,6 +63,20 @@ void Prepare() {
   TakeFaultVariable();
 }
 
+// The kernel's words begin in lower case: engines compare them with those of runc, a Go program.
+std::string TextOf(const Error& error) {
+  std::string text = error.ToString();
+  const char* description = error.sys != 0 ? ::strerrordesc_np(error.sys) : nullptr;
+  if (description == nullptr) return text;
+  const size_t at = text.rfind(": " + std::string(description));
+  if (at == std::string::npos) return text;
+  char& first = text[at + 2];
+  const bool one_word_in_capitals = std::isupper(static_cast<unsigned char>(text[at + 3])) != 0;
+  if (!one_word_in_capitals)
+    first = static_cast<char>(std::tolower(static_cast<unsigned char>(first)));
+  return text;
+}
+
 int Main(int argc, char** argv) {
   Prepare();
   CLI::App app("OCI runtime", "hutch-oci");
@@ -81,6 +98,12 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    // --help of a command that is none
+    const std::vector<std::string> left = app.remaining();
+    if (error.get_exit_code() == 0 && app.get_subcommands().empty() && !left.empty()) {
+      std::fprintf(stderr, "hutch-oci: No help topic for '%s'\n", left.front().c_str());
+      return 1;
+    }
     const int code = app.exit(error);
     if (code != 0) WriteOciLog(globals.log, globals.log_format, "error", error.what());
     return code == 0 ? 0 : 1;
@@ -93,10 +116,11 @@ int Main(int argc, char** argv) {
   const Status log = CheckOciLog(globals.log);
   const Result<int> done = log ? chosen() : Result<int>(log.error());
   if (done) return *done;
-  const std::string text = done.error().ToString();
+  const std::string text = TextOf(done.error());
   WriteOciLog(globals.log, globals.log_format, "error", text);
   std::fprintf(stderr, "hutch-oci: %s\n", text.c_str());
-  return 1;
+  // 1 could be the code of exec's program.
+  return app.got_subcommand("exec") ? kExecFailed : 1;
 }
 
 }  // namespace
@@ -124,6 +148,12 @@ Result<runtime::ContainerHost> ContainerHostOf(const OciGlobals& globals) {
     WriteOciLog(globals.log, globals.log_format, "warning", message);
     if (globals.log.empty()) std::fprintf(stderr, "hutch-oci: warning: %s\n", message.c_str());
   };
+  if (globals.debug)
+    host.debug = [&globals](const std::string& message) {
+      WriteOciLog(globals.log, globals.log_format, "debug", message);
+      if (globals.log.empty())
+        std::fputs(OciLogLine(globals.log_format, "debug", message).c_str(), stderr);
+    };
   return host;
 }
 

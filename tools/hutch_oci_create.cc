@@ -17,7 +17,7 @@ namespace {
 constexpr unsigned kMostListened = 1024;
 
 struct CreateOptions {
-  std::string id, bundle = ".", config, console_socket, pid_file;
+  std::string id, bundle = ".", config, console_socket, pid_file, pidfd_socket;
   unsigned preserve_fds = 0;
   bool no_pivot = false, no_new_keyring = false, detach = false, keep = false;
   bool no_subreaper = false;
@@ -30,6 +30,7 @@ std::shared_ptr<CreateOptions> AddCreateOptions(CLI::App& app) {
   app.add_option("-f,--config", options->config, "another name of config.json");
   app.add_option("--console-socket", options->console_socket, "socket that gets the terminal");
   app.add_option("--pid-file", options->pid_file, "file for the first process's pid");
+  app.add_option("--pidfd-socket", options->pidfd_socket, "socket that gets a pidfd of it");
   app.add_option("--preserve-fds", options->preserve_fds, "descriptors to pass, from 3 on");
   app.add_flag("--no-pivot", options->no_pivot, "MS_MOVE and chroot in place of pivot_root");
   app.add_flag("--no-new-keyring", options->no_new_keyring, "keep the session keyring");
@@ -66,6 +67,7 @@ Result<runtime::CreateRequest> RequestOf(const CreateOptions& options) {
   } else {
     request.pid_file = options.pid_file;
   }
+  request.pidfd_socket = options.pidfd_socket;
   request.listen_fds = ListenedDescriptors();
   request.preserve_fds = request.listen_fds + options.preserve_fds;
   request.no_pivot = options.no_pivot;

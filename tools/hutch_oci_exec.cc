@@ -63,6 +63,7 @@ OciCommand AddExec(CLI::App& app, const OciGlobals& globals) {
   app.add_option("-p,--process", request.process_file, "file with a process object");
   app.add_option("--console-socket", request.console_socket, "socket that gets the terminal");
   app.add_option("--pid-file", request.pid_file, "file for the process's pid");
+  app.add_option("--pidfd-socket", request.pidfd_socket, "socket that gets a pidfd of it");
   app.add_option("--cwd", options->cwd, "working directory");
   app.add_option("-e,--env", request.env, "NAME=value, added")->allow_extra_args(false);
   app.add_option("-u,--user", options->user, "uid[:gid]");

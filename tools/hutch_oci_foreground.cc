@@ -49,6 +49,18 @@ void PassSignal(int signals_fd, const Pidfd& process, int terminal_fd) {
     IgnoreError(process.Signal(signal), "then it has ended");
 }
 
+// A ctrl-d that was typed before us would turn into a NUL with the raw mode.
+void PassPendingEnd(int terminal_fd) {
+  pollfd ready{STDIN_FILENO, POLLIN, 0};
+  int bytes = 0;
+  const bool end = ::poll(&ready, 1, 0) == 1 && (ready.revents & POLLIN) != 0 &&
+                   ::ioctl(STDIN_FILENO, FIONREAD, &bytes) == 0 && bytes == 0;
+  char none;
+  if (!end || ::read(STDIN_FILENO, &none, 1) != 0) return;
+  constexpr char kEndOfTransmission = 4;
+  IgnoreError(WriteAll(terminal_fd, {&kEndOfTransmission, 1}), "the relay tells");
+}
+
 }  // namespace
 
 oci::ConsoleSize CallersTerminalSize() {
@@ -75,8 +87,10 @@ Result<int> Foreground::Relay(const Pidfd& process, UniqueFd terminal) {
   std::optional<RawMode> raw;
   if (terminal.valid() && ::isatty(STDIN_FILENO) == 1) {
     PassSize(terminal.get());
+    PassPendingEnd(terminal.get());
     raw.emplace(STDIN_FILENO);
-    RETURN_IF_ERROR(raw->Enter());
+    // The container's terminal leaves lines as they are written: output may be a file.
+    RETURN_IF_ERROR(raw->Enter(RawMode::Output::kWithReturns));
   }
   enum { kProcess, kSignals, kTerminal, kInput };
   pollfd fds[] = {{process.fd(), POLLIN, 0},

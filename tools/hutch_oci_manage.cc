@@ -40,18 +40,34 @@ std::string OwnerName(uint32_t uid) {
   return entry != nullptr ? entry->pw_name : std::to_string(uid);
 }
 
+// As runc prints it, which scripts compare.
+oci::OrderedJson StateOf(const runtime::ContainerView& view) {
+  oci::Json state = runtime::StateDocument(view.record, view.status);
+  state["owner"] = OwnerName(view.record.owner);
+  oci::OrderedJson ordered = oci::OrderedJson::object();
+  for (const char* name :
+       {"ociVersion", "id", "pid", "status", "bundle", "rootfs", "created", "annotations", "owner"})
+    if (state.contains(name)) ordered[name] = state[name];
+  return ordered;
+}
+
+// Annotations are anybody's bytes.
+void Print(const oci::OrderedJson& json, int indent) {
+  std::printf("%s\n",
+              json.dump(indent, ' ', false, oci::OrderedJson::error_handler_t::replace).c_str());
+}
+
 Result<int> List(const OciGlobals& globals, const std::string& format, bool quiet) {
   ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
   ASSIGN_OR_RETURN(const std::vector<std::string> ids, runtime::ListContainers(host.root));
-  oci::Json all = oci::Json::array();
+  oci::OrderedJson all = oci::OrderedJson::array();
   if (!quiet && format != "json")
     std::printf("%-20s %-10s %-10s %-40s %-26s %s\n", "ID", "PID", "STATUS", "BUNDLE", "CREATED",
                 "OWNER");
   for (const std::string& id : ids) {
     const Result<runtime::ContainerView> view = runtime::ViewContainer(host, id);
     if (!view) continue;  // removed meanwhile, or being made
-    oci::Json one = runtime::StateDocument(view->record, view->status);
-    one["owner"] = OwnerName(view->record.owner);
+    const oci::OrderedJson one = StateOf(*view);
     if (quiet)
       std::printf("%s\n", id.c_str());
     else if (format == "json")
@@ -61,7 +77,7 @@ Result<int> List(const OciGlobals& globals, const std::string& format, bool quie
                   runtime::ContainerStatusName(view->status), view->record.bundle.c_str(),
                   view->record.created.c_str(), one["owner"].get<std::string>().c_str());
   }
-  if (!quiet && format == "json") std::printf("%s\n", oci::PrintJson(all).c_str());
+  if (!quiet && format == "json") Print(all, -1);
   return 0;
 }
 
@@ -114,9 +130,7 @@ OciCommand AddState(CLI::App& app, const OciGlobals& globals) {
   return [id, &globals]() -> Result<int> {
     ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
     ASSIGN_OR_RETURN(const runtime::ContainerView view, runtime::ViewContainer(host, *id));
-    oci::Json state = runtime::StateDocument(view.record, view.status);
-    state["owner"] = OwnerName(view.record.owner);
-    std::printf("%s\n", state.dump(2).c_str());
+    Print(StateOf(view), 2);
     return 0;
   };
 }

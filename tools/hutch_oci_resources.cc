@@ -2,7 +2,10 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 
 #include "base/file.h"
@@ -37,6 +40,23 @@ constexpr ResourceOption kResourceOptions[] = {
     {"--blkio-weight", "/blockIO/weight", ResourceOption::kNumber},
 };
 
+// As engines write them: "50M" and "50mb" are 50 MiB.
+Result<uint64_t> ParseMemorySize(const std::string& text) {
+  constexpr char kUnits[] = "bkmgtp";
+  std::string unit;
+  for (const char c : text.substr(std::min(text.find_first_not_of("0123456789"), text.size())))
+    unit += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  ASSIGN_OR_RETURN(const uint64_t number, ParseUint(text.substr(0, text.size() - unit.size())));
+  const char* known = unit.empty() ? kUnits : std::strchr(kUnits, unit[0]);
+  const std::string rest = unit.empty() ? "" : unit.substr(1);
+  if (known == nullptr || (rest != "" && rest != "b" && rest != "ib"))
+    return Error{.code = Code::kInvalidArgument, .what = "\"" + text + "\" is no size"};
+  const int shift = static_cast<int>(known - kUnits) * 10;
+  if (number > (static_cast<uint64_t>(INT64_MAX) >> shift))
+    return Error{.code = Code::kInvalidArgument, .what = "\"" + text + "\" is out of range"};
+  return number << shift;
+}
+
 Result<oci::Json> ValueOf(const ResourceOption& row, const std::string& text) {
   if (row.kind == ResourceOption::kText) return oci::Json(text);
   if (text.starts_with("-")) {
@@ -44,7 +64,7 @@ Result<oci::Json> ValueOf(const ResourceOption& row, const std::string& text) {
     return oci::Json(-static_cast<int64_t>(number));
   }
   if (row.kind == ResourceOption::kSize) {
-    ASSIGN_OR_RETURN(const uint64_t size, ParseSize(text));
+    ASSIGN_OR_RETURN(const uint64_t size, ParseMemorySize(text));
     return oci::Json(size);
   }
   ASSIGN_OR_RETURN(const uint64_t number, ParseUint(text));
@@ -73,9 +93,11 @@ Result<oci::Json> ResourcesOf(const UpdateOptions& options) {
   return resources;
 }
 
+// In this order, and without data that is none: scripts compare the beginning of the line.
 void PrintEvent(const char* type, const std::string& id, const oci::Json& data) {
-  const oci::Json event = {{"type", type}, {"id", id}, {"data", data}};
-  std::printf("%s\n", oci::PrintJson(event).c_str());
+  std::string event = "{\"type\":\"" + std::string(type) + "\",\"id\":\"" + id + "\"";
+  if (!data.is_null()) event += ",\"data\":" + oci::PrintJson(data);
+  std::printf("%s}\n", event.c_str());
   std::fflush(stdout);
 }
 
@@ -90,10 +112,12 @@ Result<int> Watch(const OciGlobals& globals, const std::string& id, bool once, i
   while (true) {
     ASSIGN_OR_RETURN(const oci::Json stats, group.ReadStats());
     PrintEvent("stats", id, stats);
-    if (once || !first || first->WaitEnded(interval_ms)) return 0;
+    if (once || !first) return 0;
+    const bool ended = first->WaitEnded(interval_ms);
     const uint64_t now = group.OomKills();
     if (now > kills) PrintEvent("oom", id, nullptr);
     kills = now;
+    if (ended) return 0;
   }
 }
 

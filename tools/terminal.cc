@@ -55,12 +55,13 @@ TerminalSize SizeOfTerminal(int fd) {
   return {.rows = size.ws_row, .columns = size.ws_col};
 }
 
-Status RawMode::Enter() {
+Status RawMode::Enter(Output output) {
   if (raw_fd >= 0) return OkStatus();
   if (::tcgetattr(fd_, &former_mode) != 0) return SysError(errno, "tcgetattr");
   InstallOnce();
   termios raw = former_mode;
   ::cfmakeraw(&raw);
+  if (output == Output::kWithReturns) raw.c_oflag |= OPOST;
   // Recorded first: a signal in between restores what was never changed.
   raw_fd = fd_;
   if (::tcsetattr(fd_, TCSANOW, &raw) != 0) {

@@ -20,6 +20,8 @@ TerminalSize SizeOfTerminal(int fd);
 // every signal that ends a program (SIGKILL excepted). One at a time.
 class RawMode {
  public:
+  // Whether a line that is written to the terminal still gets its carriage return.
+  enum class Output { kRaw, kWithReturns };
   // Borrows `fd`, a terminal. Not raw yet.
   explicit RawMode(int fd) : fd_(fd) {}
   ~RawMode() { Leave(); }
@@ -27,7 +29,7 @@ class RawMode {
   RawMode& operator=(const RawMode&) = delete;
 
   // kKernel when `fd` is no terminal. Again after Leave (a stopped program that goes on).
-  Status Enter();
+  Status Enter(Output output = Output::kRaw);
   void Leave();
 
  private:

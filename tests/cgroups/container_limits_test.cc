@@ -137,6 +137,9 @@ TEST(ContainerLimits, TheRest) {
             (Texts{"pids.max=7", "hugetlb.2MB.max=4096", "hugetlb.2MB.rsvd.max=4096",
                    "rdma.max=mlx hca_handle=3 hca_object=10", "memory.high=5M"}));
   r = {};
+  r.unified["io.max"] = "7:0 rbps=1\n7:1 wbps=2\n";
+  EXPECT_EQ(Lines(r, AllV2), (Texts{"io.max=7:0 rbps=1", "io.max=7:1 wbps=2"}));
+  r = {};
   r.unified["../memory.max"] = "1";
   EXPECT_EQ(Lines(r, AllV2), Texts{"error linux.resources.unified.../memory.max"});
   r = {};

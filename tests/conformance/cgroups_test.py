@@ -5,7 +5,7 @@ import time
 
 from bundle import base_config, shell_config
 from case import Case
-from runtime import cgroup_directories, is_unified, wait_for
+from runtime import CGROUPS, cgroup_directories, is_unified, wait_for
 
 MIB = 1 << 20
 
@@ -52,6 +52,17 @@ class Path(Cgroups):
         self.assertNotEqual(directories[key], own[key])
         self.runtime.call("delete", "--force", name)
         self.assertFalse(directories[key].exists())
+
+    def test_one_that_others_live_in_is_refused_and_left(self):
+        first = self.sleeper()
+        path = cgroup_directories(self.pid(first))["" if is_unified() else "pids"]
+        (path / "empty").mkdir()
+        config = base_config("true")
+        config["linux"]["cgroupsPath"] = str(path).removeprefix(str(CGROUPS if is_unified() else CGROUPS / "pids"))
+        message = self.refused(config, "not empty")
+        self.assertNotIn("busy", message)
+        self.assertTrue((path / "empty").exists())
+        (path / "empty").rmdir()
 
     def test_two_containers_do_not_share_one(self):
         first, second = self.sleeper(), None
@@ -141,6 +152,24 @@ class Update(Cgroups):
         self.assertEqual(self.value(directories, "memory/memory.limit_in_bytes", "memory.max"), str(32 * MIB))
         self.assertEqual(self.value(directories, "pids/pids.max", "pids.max"), "30")
 
+    def test_sizes_have_units(self):
+        directories = self.limited({"memory": {"limit": 64 * MIB}})
+        for text, number in (("50M", 50 * MIB), ("40mb", 40 * MIB), ("34MiB", 34 * MIB), (f"{36 << 10}k", 36 * MIB)):
+            self.runtime.call("update", "--memory", text, self.container)
+            self.assertEqual(self.value(directories, "memory/memory.limit_in_bytes", "memory.max"), str(number))
+        for text in ("50X", "M", "5 0M", "99999999999T"):
+            self.assertNotEqual(self.runtime.call("update", "--memory", text, self.container, check=False).returncode, 0, text)
+
+    def test_a_limit_below_what_is_in_use(self):
+        directories = self.limited({"memory": {"limit": 64 * MIB}})
+        for limits in ({"limit": 4096}, {"limit": 4096, "swap": 8192}):
+            text = json.dumps({"memory": {**limits, "checkBeforeUpdate": True}})
+            done = self.runtime.call("update", "--resources", "-", self.container, input=text, check=False)
+            if is_unified():
+                self.assertIn("rejecting memory+swap limit" if "swap" in limits else "rejecting memory limit", done.stderr)
+                self.assertEqual((directories[""] / "memory.max").read_text().strip(), str(64 * MIB))
+            self.assertNotEqual(done.returncode, 0)
+
     def test_by_a_document(self):
         directories = self.limited({"pids": {"limit": 20}})
         text = json.dumps({"pids": {"limit": 40}, "cpu": {"quota": 30000, "period": 100000}})
@@ -202,6 +231,11 @@ class Events(Cgroups):
         self.assertGreater(event["data"]["memory"]["usage"]["usage"], 0)
         self.assertEqual(event["data"]["memory"]["usage"]["limit"], 64 * MIB)
         self.assertGreater(event["data"]["cpu"]["usage"]["total"], 0)
+
+    def test_a_line_begins_with_its_type(self):
+        name = self.sleeper()
+        line = self.runtime.call("events", "--stats", name).stdout
+        self.assertTrue(line.startswith(f'{{"type":"stats","id":"{name}","data":'), line[:80])
 
     def test_of_nobody_is_an_error(self):
         self.assertNotEqual(self.runtime.call("events", "--stats", "nobody", check=False).returncode, 0)

@@ -117,6 +117,27 @@ class Commands(Case):
         self.bundle.write(base_config("true"))
         self.runtime.call("--debug", "run", "--bundle", self.bundle.path, self.name())
 
+    def test_help_for_an_unknown_command_is_an_error(self):
+        self.assertNotEqual(self.plain("no-such-command", "--help").returncode, 0)
+
+    def test_debug_goes_to_the_log(self):
+        log = self.work / "log"
+        self.bundle.write(base_config("true"))
+        done = self.runtime.call("--debug", "--log", log, "--log-format", "json", "run", "--bundle", self.bundle.path, self.name())
+        self.assertEqual(done.stdout + done.stderr, "")
+        self.assertIn("debug", {json.loads(line)["level"] for line in log.read_text().splitlines()})
+
+    def test_debug_goes_to_standard_error_without_one(self):
+        self.bundle.write(base_config("true"))
+        done = self.runtime.call("--debug", "run", "--bundle", self.bundle.path, self.name())
+        self.assertIn("level=debug", done.stderr)
+
+    def test_the_state_has_its_usual_order(self):
+        name = self.sleeper()
+        names = list(json.loads(self.runtime.call("state", name).stdout))
+        self.assertEqual([one for one in names if one not in ("annotations", "owner")],
+                         ["ociVersion", "id", "pid", "status", "bundle", "rootfs", "created"])
+
 
 class CrunsExtras(Case):
     """What crun's users have beyond runc's command line."""

@@ -8,6 +8,7 @@ from bundle import SOME_CAPABILITIES, base_config, with_user_namespace, without_
 from case import Case
 from runtime import cgroup_directories, end, is_alive, wait_for
 from process_test import mask
+from terminal import PidfdSocket
 
 
 class Process(Case):
@@ -157,3 +158,42 @@ class Policy(Case):
             done = self.runtime.call("exec", name, "ls", "/proc/self/fd", close_fds=False,
                                      preexec_fn=lambda: (os.dup2(file.fileno(), 33), os.set_inheritable(33, True)))
         self.assertEqual(done.stdout.split(), ["0", "1", "2", "3"])
+
+
+class Start(Case):
+    def test_what_is_no_exit_code_of_the_program_is_255(self):
+        name = self.sleeper()
+        for words in (("nobody", "true"), (name, "no-such-program"), ("--pid-file", "/no/such/file", name, "true")):
+            self.assertEqual(self.runtime.call("exec", *words, check=False).returncode, 255, words)
+
+    def test_the_message_for_no_program_begins_with_the_usual_words(self):
+        log = self.work / "log"
+        self.runtime.call("--log", log, "--log-format", "json", "exec", self.sleeper(), "no-such-program", check=False)
+        message = json.loads(log.read_text().splitlines()[-1])["msg"]
+        self.assertRegex(message, r"^(exec failed: unable to start container process: )?exec: \"no-such-program\": executable file not found in \$PATH")
+
+    def test_a_group_above_the_containers_is_an_error(self):
+        name = self.sleeper()
+        for path in ("..", "../..", "inner/../..", "/.."):
+            done = self.exec(name, "true", "--cgroup", path, check=False)
+            self.assertNotEqual(done.returncode, 0, path)
+
+    def test_the_last_of_two_values_of_a_variable_counts(self):
+        name = self.sleeper()
+        said = self.exec(name, "env | grep -c ^ONE=; echo $ONE", "--env", "ONE=1", "--env", "ONE=2").stdout
+        self.assertEqual(said.split(), ["1", "2"])
+
+    def test_a_capability_is_ambient_where_it_is_inheritable(self):
+        def change(config):
+            config["process"]["capabilities"]["inheritable"] = ["CAP_SYSLOG", "CAP_CHOWN"]
+            config["process"]["capabilities"]["bounding"] = [*SOME_CAPABILITIES, "CAP_SYSLOG"]
+        name = self.sleeper(change)
+        done = self.exec(name, "grep CapAmb /proc/self/status", "--cap", "CAP_SYSLOG")
+        self.assertEqual(int(done.stdout.split()[1], 16), mask(["CAP_SYSLOG"]))
+
+    def test_a_pidfd_goes_to_a_socket(self):
+        name = self.sleeper()
+        with PidfdSocket(self.work / "pidfd") as receiver:
+            self.runtime.call_to_file(self.work / "exec", "exec", "--detach", "--pid-file", self.work / "pid", "--pidfd-socket", receiver.path,
+                                      name, "sleep", "1000")
+            self.assertEqual(receiver.pid(), int((self.work / "pid").read_text()))

@@ -1,4 +1,5 @@
 """config.json: hooks, at all six points."""
+import copy
 import json
 import os
 import time
@@ -129,3 +130,42 @@ class Hooks(Case):
         config = shell_config("cat /work/out")
         config["hooks"] = {"startContainer": [{"path": "/bin/sh", "args": ["sh", "-c", "ls /work >/work/out"], "env": ["PATH=/bin"]}]}
         self.assertEqual(self.said(config).split(), ["mark", "out"])
+
+    def test_a_start_hook_without_an_environment_has_the_programs(self):
+        (self.bundle.rootfs / "bin/hook").write_text("#!/bin/sh\necho $ONE $HOME >/work/out\n")
+        (self.bundle.rootfs / "bin/hook").chmod(0o755)
+        config = shell_config("cat /work/out")
+        config["process"]["env"].append("ONE=two")
+        config["hooks"] = {"startContainer": [{"path": "/bin/hook"}]}
+        self.assertEqual(self.said(config).split(), ["two", "/root"])
+
+    def test_a_start_hook_is_confined_as_the_program_is(self):
+        script = "mkdir /work/made; grep -E 'Cap(Prm|Eff|Bnd)' /proc/self/status; id -u"
+        config = shell_config("cat /work/out")
+        config["process"]["user"] = {"uid": 1000, "gid": 1000}
+        config["process"]["noNewPrivileges"] = False
+        config["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+            {"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 95}]}
+        (self.bundle.rootfs / "work").chmod(0o777)
+        config["hooks"] = {"startContainer": [{"path": "/bin/sh", "args": ["sh", "-c", f"({script}) >/work/out 2>&1"], "env": ["PATH=/bin"]}]}
+        program = copy.deepcopy(config)
+        program["process"]["args"] = ["sh", "-c", script]
+        del program["hooks"]
+        done = self.run_to_end(program)
+        self.assertIn("not supported", done.stderr)
+        self.assertEqual(self.said(config).splitlines(), (done.stderr + done.stdout).strip().splitlines())
+
+    def test_a_create_hook_begins_in_the_root(self):
+        config = base_config("cat", "/work/out")
+        config["hooks"] = {"createContainer": [self.hook("pwd >work/out")]}
+        self.assertEqual(self.said(config), str(self.bundle.rootfs))
+
+    def test_a_poststart_hook_that_fails_ends_the_container(self):
+        """Since 1.3 of the specification; before, it was a warning."""
+        config = base_config("sleep", "1000")
+        config["hooks"] = {"poststart": [self.hook("exit 3")]}
+        name = self.create(config)
+        done = self.runtime.call("start", name, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("poststart", done.stderr)
+        self.runtime.wait_status(name, "stopped")

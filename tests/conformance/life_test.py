@@ -1,6 +1,8 @@
 """The life cycle and the operations: runtime.md of the specification."""
 import json
 import os
+import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -8,6 +10,7 @@ import subprocess
 from bundle import base_config, shell_config, without_namespace
 from case import Case
 from runtime import is_alive, wait_for
+from terminal import PidfdSocket
 
 
 class State(Case):
@@ -311,3 +314,31 @@ class ListAndPs(Case):
         pids = json.loads(self.runtime.call("ps", "--format", "json", name).stdout)
         self.assertIn(self.pid(name), pids)
         self.assertIn("PID", self.runtime.call("ps", name).stdout)
+
+
+class Waiting(Case):
+    def test_a_created_one_has_no_descriptors_of_the_hosts_files(self):
+        with open("/etc/hostname") as inherited:
+            name = self.create(base_config("true"), pass_fds=[inherited.fileno()])
+        directory = pathlib.Path(f"/proc/{self.pid(name)}/fd")
+        open_files = {path.name: os.readlink(path) for path in directory.iterdir()}
+        for number in "012":
+            open_files.pop(number)
+        allowed = re.compile(r"(socket|pipe|anon_inode):.*|/memfd:.*|.*/exec\.fifo|/|/proc|(/proc)?/1/task/1/fd")
+        self.assertEqual({number: path for number, path in open_files.items() if not allowed.fullmatch(path)}, {})
+
+    def test_a_created_one_ends_at_a_sigterm(self):
+        name = self.create(base_config("true"))
+        self.runtime.call("kill", name, "TERM")
+        self.runtime.wait_status(name, "stopped")
+
+    def test_a_pidfd_goes_to_a_socket(self):
+        with PidfdSocket(self.work / "pidfd") as receiver:
+            name = self.create(base_config("true"), "--pidfd-socket", receiver.path)
+            self.assertEqual(receiver.pid(), self.pid(name))
+
+    def test_a_pidfd_socket_that_is_not_there_is_an_error(self):
+        self.bundle.write(base_config("true"))
+        done = self.runtime.call("create", "--bundle", self.bundle.path, "--pidfd-socket", self.work / "nothing", self.name(), check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIsNone(self.runtime.status(self.names[-1]))

@@ -218,6 +218,22 @@ class UserNamespace(Case):
         with_user_namespace(config)
         self.assertLessEqual({"nosuid", "noexec"}, set(self.said(config).split(",")))
 
+    def test_time_offsets(self):
+        config = shell_config("cat /proc/self/timens_offsets")
+        with_user_namespace(config)
+        with_namespace(config, "time")
+        config["linux"]["timeOffsets"] = {"monotonic": {"secs": 500, "nanosecs": 7}}
+        self.assertIn(["monotonic", "500", "7"], [line.split() for line in self.said(config).splitlines()])
+
+    def test_a_network_that_is_not_its_own(self):
+        with holder("--net") as pid:
+            config = shell_config("readlink /proc/self/ns/net; readlink /proc/self/ns/user")
+            with_user_namespace(config)
+            first = self.sleeper(with_user_namespace)
+            for kind, of_pid in (("user", self.pid(first)), ("network", pid)):
+                with_namespace(config, kind, f"/proc/{of_pid}/ns/{FILES[kind]}")
+            self.assertEqual(self.said(config).split(), [of(pid, "network"), of(self.pid(first), "user")])
+
 
 class Sysctl(Case):
     def test_sysctls_of_namespaces(self):

@@ -309,3 +309,21 @@ class Options(Case):
         config = shell_config("echo $$")
         without_namespace(config, "pid")
         self.assertGreater(int(self.said(config)), 1)
+
+
+class Environment(Case):
+    def test_the_last_of_two_values_of_a_variable_counts(self):
+        config = shell_config("env | grep -c ^ONE=; echo $ONE")
+        config["process"]["env"] += ["ONE=1", "ONE=2"]
+        self.assertEqual(self.said(config).split(), ["1", "2"])
+
+    def test_an_empty_home_is_none(self):
+        config = shell_config("echo $HOME")
+        config["process"]["env"] += ["HOME=/else", "HOME="]
+        self.assertEqual(self.said(config), "/root")
+
+    def test_a_directory_that_its_user_may_not_enter(self):
+        config = shell_config("pwd")
+        config["process"] |= {"user": {"uid": 1000, "gid": 1000}, "cwd": "/root"}
+        (self.bundle.rootfs / "root").chmod(0o700)
+        self.assertEqual(self.said(config), "/root")

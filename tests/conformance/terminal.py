@@ -2,6 +2,7 @@
 import array
 import fcntl
 import os
+import re
 import select
 import socket
 import struct
@@ -56,3 +57,29 @@ def read_until(fd, until, seconds=10):
                 break
             said += part
     return said.decode(errors="replace")
+
+
+class PidfdSocket:
+    """Takes one pidfd."""
+
+    def __init__(self, path):
+        self.path = path
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(str(path))
+        self.listener.listen(1)
+        self.listener.settimeout(10)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+    def pid(self):
+        connection, _ = self.listener.accept()
+        with connection:
+            _, fds, _, _ = socket.recv_fds(connection, 4096, 1)
+        with open(f"/proc/self/fdinfo/{fds[0]}") as info:
+            found = re.search(r"(?m)^Pid:\s*(\d+)", info.read())
+        os.close(fds[0])
+        return int(found[1])

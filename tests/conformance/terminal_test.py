@@ -89,6 +89,10 @@ class Terminal(Case):
         console.take()
         self.assertIn("/dev/pts/", console.read("end"))
 
+    def test_lines_that_are_relayed_end_as_they_were_written(self):
+        done = self.run_to_end(self.with_terminal("echo one; echo two"))
+        self.assertEqual(done.stdout, "one\ntwo\n")
+
 
 class Foreground(Case):
     def run_in_terminal(self, script, *more_words):

@@ -300,7 +300,9 @@ TEST_F(ContainerGroupTest, ExecJoinsAndGoesToTheFirstProcessWhenItMust) {
   EXPECT_NE(Must(ReadFile(inner + "/cgroup.procs", 4096)).find(std::to_string(third)),
             std::string::npos);
   const pid_t fourth = Clone(-1, SleepForEver);
-  ASSERT_TRUE(group.AttachExec(fourth, BornIn::kElsewhere, init, {"../../inner"}));
+  ASSERT_TRUE(group.AttachExec(fourth, BornIn::kElsewhere, init, {"./inner/"}));
+  for (const char* outside : {"..", "../../inner", "inner/..", "pids:.."})
+    EXPECT_FALSE(group.AttachExec(fourth, BornIn::kElsewhere, init, {outside})) << outside;
   EXPECT_FALSE(group.AttachExec(fourth, BornIn::kElsewhere, init, {"nowhere"}));
 }
 
