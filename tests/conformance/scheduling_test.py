@@ -99,7 +99,7 @@ class Cpus(Case):
             for member in ("initial", "final"):
                 with self.subTest(text, member=member):
                     done = self.exec_with(name, {member: text}, check=False)
-                    self.assertEqual(done.returncode, 1)
+                    self.assertNotEqual(done.returncode, 0)
                     self.assertIn("execCPUAffinity", done.stdout + done.stderr)
         config = base_config("true")
         config["process"]["execCPUAffinity"] = {"initial": "x"}
