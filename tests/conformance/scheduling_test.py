@@ -80,7 +80,7 @@ class Cpus(Case):
         self.assertIn(allowed, ([CPUS[0]], CPUS))
         if tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 2):
             self.assertEqual(allowed, [CPUS[0]])
-        self.assertEqual(self.exec_with(name, {"initial": "8000"}, check=False).returncode, 1)
+        self.assertNotEqual(self.exec_with(name, {"initial": "8000"}, check=False).returncode, 0)
 
     def test_a_range(self):
         name = self.sleeper()
