@@ -108,4 +108,29 @@ systemctl stop hutch-sandboxes.service hutchd.service
 [ -z "$(find /sys/fs/cgroup -path "*/$id/*" -name cgroup.procs -exec cat {} + 2>/dev/null)" ]
 say "systemd makes the scopes of OCI containers"
 /usr/lib/hutch-tests/kernel_cgroups_test --gtest_filter='ContainerScopeTest.*'
+
+say "hutch-oci: a container is a scope, with limits that systemd knows"
+cd /srv/bundle
+hutch-oci spec
+jq '.process.terminal = false | .process.args = ["/bin/busybox", "sleep", "600"] | .linux.cgroupsPath = "system.slice:oci:c1"
+  | .linux.resources += {memory: {limit: 67108864}, pids: {limit: 20}}' config.json >config.new
+mv config.new config.json
+hutch-oci --systemd-cgroup run --detach c1 </dev/null >/dev/null 2>&1
+scope() { systemctl show -P "$1" oci-c1.scope; }
+[ "$(scope ActiveState) $(scope MemoryMax) $(scope TasksMax)" = "active 67108864 20" ]
+grep -q '/system.slice/oci-c1.scope$' "/proc/$(hutch-oci state c1 | jq .pid)/cgroup"
+[ "$(hutch-oci --systemd-cgroup exec c1 /bin/busybox cat /proc/self/cgroup)" = "0::/" ]
+
+say "hutch-oci: an update outlives a reload of systemd"
+hutch-oci --systemd-cgroup update --memory 33554432 c1
+systemctl daemon-reload
+[ "$(scope MemoryMax) $(cat /sys/fs/cgroup/system.slice/oci-c1.scope/memory.max)" = "33554432 33554432" ]
+hutch-oci --systemd-cgroup pause c1
+[ "$(hutch-oci state c1 | jq -r .status)" = paused ]
+hutch-oci --systemd-cgroup resume c1
+
+say "hutch-oci: the scope goes with the container"
+hutch-oci --systemd-cgroup delete --force c1
+[ "$(scope ActiveState)" = inactive ]
+[ ! -e /sys/fs/cgroup/system.slice/oci-c1.scope ]
 say "all is well"

@@ -11,7 +11,7 @@ inside=$checkout/tests/uml/systemd_inside.sh
 # The packages our programs link to, found as a Debian package would find them.
 runtime_packages() {
   local program
-  for program in hutchd hutch hutch-init hutch-unpack; do
+  for program in hutchd hutch hutch-oci hutch-init hutch-unpack; do
     [ -e "$tree/bin/$program" ] || continue
     ldd "$tree/bin/$program" 2>/dev/null | awk '$3 ~ /^\// { print $3 }'
   done | sort -u | while read -r library; do
@@ -47,6 +47,7 @@ cp -a --reflink=auto "$base/." "$work/root"
 DESTDIR=$work/root cmake --install "$tree" --prefix /usr >"$work/install.log"
 "$checkout/tests/support/make_busybox_image.sh" "$work/root/srv" >"$work/image.log"
 install -D "$tree/tests/kernel_cgroups_test" "$work/root/usr/lib/hutch-tests/kernel_cgroups_test"
+install -D /usr/bin/busybox "$work/root/srv/bundle/rootfs/bin/busybox"
 systemd-sysusers --root="$work/root" hutch.conf
 systemctl --root="$work/root" --quiet enable hutchd.socket
 
