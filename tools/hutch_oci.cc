@@ -29,6 +29,7 @@ constexpr OciCommandRow kOciCommands[] = {
     {"ps", "list the processes of a container", AddPs},
     {"pause", "freeze every process", AddPause},
     {"resume", "thaw every process", AddResume},
+    {"mounts", "add or remove mounts of a container that runs", AddMountsCommand},
     {"update", "change resource limits", AddUpdate},
     {"events", "print statistics and out-of-memory events", AddEvents},
     {"features", "print what this runtime supports", AddFeatures},
@@ -91,9 +92,9 @@ int Main(int argc, char** argv) {
     if (code != 0) WriteOciLog(globals.log, globals.log_format, "error", error.what());
     return code == 0 ? 0 : 1;
   }
-  // What starts a container's processes must not be a file that they could write.
+  // What enters a container must not be a file that they could write.
   Status safe = OkStatus();
-  for (const char* name : {"create", "run", "exec"})
+  for (const char* name : {"create", "run", "exec", "mounts"})
     if (app.got_subcommand(name)) safe = runtime::ProtectOwnProgram(argv);
   const Result<int> done = safe ? chosen() : Result<int>(safe.error());
   if (done) return *done;

@@ -1,4 +1,4 @@
-// state, list, kill, delete, ps, pause, resume.
+// state, list, kill, delete, ps, pause, resume, mounts.
 #include <pwd.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -186,6 +186,22 @@ OciCommand AddPause(CLI::App& app, const OciGlobals& globals) {
 
 OciCommand AddResume(CLI::App& app, const OciGlobals& globals) {
   return Simple(AddId(app), globals, runtime::ResumeContainer);
+}
+
+OciCommand AddMountsCommand(CLI::App& app, const OciGlobals& globals) {
+  const auto action = std::make_shared<std::string>();
+  app.add_option("action", *action, "add or remove")
+      ->required()
+      ->check(CLI::IsMember({"add", "remove"}));
+  const IdOption id = AddId(app);
+  const auto file = std::make_shared<std::string>();
+  app.add_option("file", *file, "a JSON array, as `mounts` of config.json")->required();
+  return [action, id, file, &globals]() -> Result<int> {
+    ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
+    const auto change = *action == "add" ? runtime::AddMounts : runtime::RemoveMounts;
+    RETURN_IF_ERROR(change(host, *id, *file));
+    return 0;
+  };
 }
 
 }  // namespace hutch::tools
