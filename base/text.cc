@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdio>
 #include <ctime>
+#include <set>
 
 namespace hutch {
 namespace {
@@ -69,6 +70,21 @@ Result<uint64_t> ParseUint(std::string_view text, uint64_t max) {
 Result<uint32_t> ParseId(std::string_view text) {
   ASSIGN_OR_RETURN(const uint64_t value, ParseUint(text, UINT32_MAX - 1));
   return static_cast<uint32_t>(value);
+}
+
+Result<std::vector<uint32_t>> ParseNumberList(std::string_view text, uint32_t max) {
+  std::set<uint32_t> numbers;
+  for (const std::string& part : Split(text, ',')) {
+    const size_t dash = part.find('-');
+    ASSIGN_OR_RETURN(const uint64_t first, ParseUint(part.substr(0, dash), max));
+    uint64_t last = first;
+    if (dash != std::string::npos) {
+      ASSIGN_OR_RETURN(last, ParseUint(part.substr(dash + 1), max));
+    }
+    if (last < first) return BadText("range", part);
+    for (uint64_t n = first; n <= last; ++n) numbers.insert(static_cast<uint32_t>(n));
+  }
+  return std::vector<uint32_t>(numbers.begin(), numbers.end());
 }
 
 Result<uint64_t> ParseSize(std::string_view text) {

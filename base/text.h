@@ -15,6 +15,9 @@ namespace hutch {
 Result<uint64_t> ParseUint(std::string_view text, uint64_t max = UINT64_MAX);
 // A uid or gid: 0 .. 2^32-2 (2^32-1 means "no change" to the kernel and is refused).
 Result<uint32_t> ParseId(std::string_view text);
+// "0-3,7", as the kernel writes sets of CPUs and of memory nodes: sorted, each once, none above
+// max. kInvalidArgument for anything else, an empty list included.
+Result<std::vector<uint32_t>> ParseNumberList(std::string_view text, uint32_t max);
 // "512MiB", "1GiB", "64KiB", "1000", "2GB" (decimal), "10B". kInvalidArgument otherwise.
 Result<uint64_t> ParseSize(std::string_view text);
 // "512.0 MiB" for people.

@@ -33,12 +33,14 @@ enum class GroupUser {
   kOrdinary,  // without a delegated group there is none: an error only once a limit is asked for
 };
 
+inline constexpr std::string_view kScopePropertyPrefix = "org.systemd.property.";
+
 struct GroupRequest {
   std::string container_id;
   std::string cgroups_path;  // linux.cgroupsPath as it stands there; empty: a default place
   GroupManager manager = GroupManager::kCgroupfs;
   GroupUser user = GroupUser::kRoot;
-  // Of these org.systemd.property.<Name> are given to the scope.
+  // Of these the ones with kScopePropertyPrefix are given to the scope.
   std::map<std::string, std::string> annotations = {};
 };
 

@@ -324,11 +324,12 @@ Status Planner::PlanUnified() {
   for (const auto& [file, value] : r_.unified) {
     const std::string field = "linux.resources.unified." + file;
     if (file.empty() || file.find('/') != std::string::npos || file.find('.') == std::string::npos)
-      return Invalid(field, "\"" + file + "\" is not the name of a cgroup file");
+      return Invalid(field, "the specified key has not the form CONTROLLER.VALUE `" + file + "`");
     const std::string controller = file.substr(0, file.find('.'));
     const bool of_every_group = controller == "cgroup";
     if (!of_every_group && version_of_(controller) != 2)
-      return Unsupported(field, "the container's cgroup has no v2 controller " + controller);
+      return Unsupported(field,
+                         "the requested cgroup controller `" + controller + "` is not available");
     writes_.push_back({controller, file, value, field, IfAbsent::kRefuse});
   }
   return OkStatus();

@@ -14,7 +14,6 @@ namespace hutch::cgroups {
 namespace {
 
 constexpr size_t kMaxCgroupFileBytes = 64 * 1024;
-constexpr std::string_view kPropertyPrefix = "org.systemd.property.";
 
 // What this runtime sets itself.
 constexpr std::string_view kOwnProperties[] = {"Delegate", "PIDs", "Slice", "Description"};
@@ -23,8 +22,8 @@ Result<std::vector<UnitProperty>> PropertiesOf(
     const std::map<std::string, std::string>& annotations) {
   std::vector<UnitProperty> properties;
   for (const auto& [key, text] : annotations) {
-    if (!key.starts_with(kPropertyPrefix)) continue;
-    std::string name = key.substr(kPropertyPrefix.size());
+    if (!key.starts_with(kScopePropertyPrefix)) continue;
+    std::string name = key.substr(kScopePropertyPrefix.size());
     if (std::find(std::begin(kOwnProperties), std::end(kOwnProperties), name) !=
         std::end(kOwnProperties))
       return Error{.code = Code::kUnsupported,

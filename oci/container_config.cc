@@ -18,6 +18,8 @@ Result<Rlimit> ParseRlimit(const Json& json, const std::string& path) {
   reader.String("type", &limit.type);
   reader.Integer("soft", &limit.soft).Integer("hard", &limit.hard);
   RETURN_IF_ERROR(reader.End());
+  for (const char* name : {"type", "soft", "hard"})
+    if (reader.Member(name) == nullptr) return Invalid(path + "." + name, "is required");
   return limit;
 }
 
@@ -64,8 +66,10 @@ Status ParseScheduler(const Json& json, const std::string& path, ContainerProces
   reader.Integer("nice", &scheduler.nice).Integer("priority", &scheduler.priority);
   reader.Integer("runtime", &scheduler.runtime).Integer("deadline", &scheduler.deadline);
   reader.Integer("period", &scheduler.period);
+  RETURN_IF_ERROR(reader.End());
+  if (scheduler.policy.empty()) return Invalid(path + ".policy", "is required");
   process->scheduler = std::move(scheduler);
-  return reader.End();
+  return OkStatus();
 }
 
 Status ParseIoPriority(const Json& json, const std::string& path, ContainerProcess* process) {
@@ -73,7 +77,31 @@ Status ParseIoPriority(const Json& json, const std::string& path, ContainerProce
   ConfigReader reader(json, path);
   reader.String("class", &priority.io_class);
   reader.Integer("priority", &priority.priority);
+  RETURN_IF_ERROR(reader.End());
+  if (priority.io_class.empty()) return Invalid(path + ".class", "is required");
   process->io_priority = std::move(priority);
+  return OkStatus();
+}
+
+// A list like "0-3,7"; nothing when it is absent or empty.
+Status ReadNumberList(ConfigReader& reader, const char* name, uint32_t max,
+                      std::vector<uint32_t>* out) {
+  std::string text;
+  reader.String(name, &text);
+  if (text.empty()) return OkStatus();
+  Result<std::vector<uint32_t>> list = ParseNumberList(text, max);
+  if (!list) return Invalid(reader.PathOf(name), list.error().what);
+  *out = std::move(*list);
+  return OkStatus();
+}
+
+constexpr uint32_t kLastCpu = 8191;   // NR_CPUS is 8192 at most
+constexpr uint32_t kLastNode = 1023;  // MAX_NUMNODES is 1024 at most
+
+Status ParseCpuAffinity(const Json& json, const std::string& path, CpuAffinity* affinity) {
+  ConfigReader reader(json, path);
+  RETURN_IF_ERROR(ReadNumberList(reader, "initial", kLastCpu, &affinity->initial));
+  RETURN_IF_ERROR(ReadNumberList(reader, "final", kLastCpu, &affinity->final));
   return reader.End();
 }
 
@@ -175,8 +203,8 @@ Status ParseNetDevices(const Json& json, const std::string& path, ContainerLinux
 Status ParseMemoryPolicy(const Json& json, const std::string& path, ContainerLinux* out) {
   MemoryPolicy policy;
   ConfigReader reader(json, path);
-  reader.String("mode", &policy.mode).String("nodes", &policy.nodes);
-  reader.Strings("flags", &policy.flags);
+  reader.String("mode", &policy.mode).Strings("flags", &policy.flags);
+  RETURN_IF_ERROR(ReadNumberList(reader, "nodes", kLastNode, &policy.nodes));
   RETURN_IF_ERROR(reader.End());
   if (policy.mode.empty()) return Invalid(path + ".mode", "is required");
   out->memory_policy = std::move(policy);
@@ -264,6 +292,9 @@ Result<ContainerProcess> ParseContainerProcess(const Json& json, const std::stri
     RETURN_IF_ERROR(ParseScheduler(*scheduler, reader.PathOf("scheduler"), &process));
   if (const Json* priority = reader.Member("ioPriority"))
     RETURN_IF_ERROR(ParseIoPriority(*priority, reader.PathOf("ioPriority"), &process));
+  if (const Json* affinity = reader.Member("execCPUAffinity"))
+    RETURN_IF_ERROR(
+        ParseCpuAffinity(*affinity, reader.PathOf("execCPUAffinity"), &process.exec_cpu_affinity));
   if (process.cwd.empty() || process.cwd[0] != '/')
     return Invalid(reader.PathOf("cwd"), "must be an absolute path");
   if (process.args.empty()) return Invalid(reader.PathOf("args"), "args must not be empty");

@@ -82,7 +82,10 @@ struct Scheduler {
 };
 struct IoPriority {
   std::string io_class;
-  int priority = 0;
+  std::optional<int> priority;
+};
+struct CpuAffinity {  // of processes of exec; empty: not given
+  std::vector<uint32_t> initial, final;
 };
 struct ContainerProcess {
   bool terminal = false;
@@ -96,6 +99,7 @@ struct ContainerProcess {
   std::optional<int> oom_score_adj;
   std::optional<Scheduler> scheduler;
   std::optional<IoPriority> io_priority;
+  CpuAffinity exec_cpu_affinity;
   std::string apparmor_profile, selinux_label;
 };
 struct ContainerRoot {
@@ -133,8 +137,8 @@ struct NetDevice {
   std::string name;       // in the container; empty: the same
 };
 struct MemoryPolicy {
-  std::string mode;   // "MPOL_BIND"
-  std::string nodes;  // "0-3,7"
+  std::string mode;  // "MPOL_BIND"
+  std::vector<uint32_t> nodes;
   std::vector<std::string> flags;
 };
 struct ContainerLinux {

@@ -37,6 +37,8 @@ constexpr const char* kCoverable[] = {"/proc/cpuinfo",
                                       "/proc/sys/kernel/ns_last_pid",
                                       "/proc/sys/crypto/fips_enabled"};
 
+constexpr const char* kContextWord = "context=";
+
 // What the file system says of its own about a failure.
 std::string KernelMessage(int fs_fd) {
   char text[512];
@@ -50,14 +52,19 @@ int Configure(int fs_fd, const std::string& word) {
   const std::string key = word.substr(0, equals);
   if (equals == std::string::npos)
     return sys::Fsconfig(fs_fd, FSCONFIG_SET_FLAG, key.c_str(), nullptr, 0);
-  return sys::Fsconfig(fs_fd, FSCONFIG_SET_STRING, key.c_str(), word.c_str() + equals + 1, 0);
+  std::string value = word.substr(equals + 1);
+  const bool quoted = value.size() >= 2 && value.front() == '"' && value.back() == '"';
+  if (quoted && word.starts_with(kContextWord)) value = value.substr(1, value.size() - 2);
+  return sys::Fsconfig(fs_fd, FSCONFIG_SET_STRING, key.c_str(), value.c_str(), 0);
 }
 
 std::vector<std::string> SuperblockWords(const std::string& type,
                                          const ContainerMountOptions& options) {
   std::vector<std::string> words;
   for (const std::string& given : options.superblock)
-    for (std::string& word : Split(given, ','))
+    // Labels of SELinux have commas of their own.
+    for (std::string& word :
+         given.starts_with(kContextWord) ? std::vector<std::string>{given} : Split(given, ','))
       if (!word.empty() && word != "iversion") words.push_back(std::move(word));
   const bool kernels = std::any_of(std::begin(kKernelTypes), std::end(kKernelTypes),
                                    [&type](const char* one) { return type == one; });
@@ -181,6 +188,14 @@ Status MountHybrid(PreparedContainerMounts& m, const oci::ContainerMount& mount,
 }
 
 }  // namespace
+
+void AddMountLabel(const std::string& label, const std::string& type,
+                   ContainerMountOptions* options) {
+  if (label.empty() || type == "proc" || type == "sysfs" || type == "mqueue") return;
+  for (const std::string& word : options->superblock)
+    if (word.starts_with(kContextWord)) return;
+  options->superblock.push_back(kContextWord + label);
+}
 
 Error MountError(int sys, const oci::ContainerMount& mount) {
   return SysError(sys, "error mounting \"" + (mount.source.empty() ? mount.type : mount.source) +

@@ -19,6 +19,11 @@ Error MountError(int sys, const oci::ContainerMount& mount);
 Result<UniqueFd> NewFilesystem(const oci::ContainerMount& mount, const std::string& type,
                                const ContainerMountOptions& options);
 
+// linux.mountLabel, for what is in a new file system of this type; one of its own options counts
+// more. Nothing for types that SELinux labels itself.
+void AddMountLabel(const std::string& label, const std::string& type,
+                   ContainerMountOptions* options);
+
 // mount_setattr on a mount that is detached or ours. `propagation` 0: as it is.
 struct MountChange {
   uint64_t set = 0, clear = 0, propagation = 0;

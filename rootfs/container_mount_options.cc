@@ -2,6 +2,9 @@
 
 #include <sys/mount.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/sys_raw.h"
 
 namespace hutch::rootfs {
@@ -46,6 +49,15 @@ constexpr Propagation kPropagations[] = {
 // Of the superblock, and said in another way or not at all by the new mount calls.
 constexpr const char* kIgnored[] = {"defaults", "async",   "nomand",     "silent",
                                     "loud",     "remount", "noiversion", "nolazytime"};
+
+// Of the superblock, as the file system itself reads them; nothing to a bind mount.
+constexpr const char* kSuperblocks[] = {"sync", "dirsync", "lazytime", "mand", "iversion"};
+
+bool IsSuperblockWord(const std::string& word) {
+  for (const char* one : kSuperblocks)
+    if (word == one) return true;
+  return false;
+}
 
 struct Flag {
   const char* word;
@@ -109,12 +121,23 @@ Result<ContainerMountOptions> ReadMountOptions(const std::vector<std::string>& o
   out.idmap = out.idmap || out.idmap_all;
   // Of a bind mount a word that nobody knows could have been meant to take something away.
   for (const std::string& word : out.superblock)
-    if (out.bind && word.find('=') == std::string::npos && word != "sync" && word != "dirsync" &&
-        word != "lazytime" && word != "mand" && word != "iversion")
+    if (out.bind && word.find('=') == std::string::npos && !IsSuperblockWord(word))
       return Error{.code = Code::kInvalidArgument,
                    .what = "unknown option \"" + word + "\" of the mount at " + path,
                    .field = "mounts"};
   return out;
+}
+
+std::vector<std::string> KnownMountOptions() {
+  std::vector<std::string> words;
+  for (const Attribute& one : kAttributes)
+    for (const char* all : {"", "r"}) words.push_back(std::string(all) + one.word);
+  for (const Propagation& one : kPropagations) words.emplace_back(one.word);
+  for (const Flag& one : kFlags) words.emplace_back(one.word);
+  words.insert(words.end(), std::begin(kSuperblocks), std::end(kSuperblocks));
+  words.insert(words.end(), std::begin(kIgnored), std::end(kIgnored));
+  std::sort(words.begin(), words.end());
+  return words;
 }
 
 }  // namespace hutch::rootfs

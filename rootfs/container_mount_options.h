@@ -27,4 +27,7 @@ struct ContainerMountOptions {
 Result<ContainerMountOptions> ReadMountOptions(const std::vector<std::string>& options,
                                                const std::string& path);
 
+// Every word that is no file system's own.
+std::vector<std::string> KnownMountOptions();
+
 }  // namespace hutch::rootfs

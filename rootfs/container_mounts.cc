@@ -208,7 +208,7 @@ bool NeedsHostSysfs(const PreparedContainerMounts& m, const oci::ContainerMount&
 
 Status MountOne(PreparedContainerMounts& m, size_t index) {
   const oci::ContainerMount& mount = m.config->mounts[index];
-  ASSIGN_OR_RETURN(const ContainerMountOptions options, OptionsOf(m, mount));
+  ASSIGN_OR_RETURN(ContainerMountOptions options, OptionsOf(m, mount));
   const LastLink last = LastOf(options);
   if (!m.links[index].empty()) return CopyLink(m, mount, m.links[index]);
   if (m.sources[index].valid()) return AttachMount(m, mount, m.sources[index].get(), last);
@@ -220,6 +220,7 @@ Status MountOne(PreparedContainerMounts& m, size_t index) {
   if (options.copy_link) return NotForThis("copy-symlink", mount);
   if (options.link_source) return NotForThis("src-nofollow", mount);
   if (mount.type == "cgroup" || mount.type == "cgroup2") return MountCgroups(m, mount, options);
+  AddMountLabel(m.config->linux_.mount_label, mount.type, &options);
   if (mount.type == "tmpfs") return MountTmpfs(m, mount, options);
   Result<UniqueFd> tree = NeedsHostSysfs(m, mount, options)
                               ? HostSysfs(mount)

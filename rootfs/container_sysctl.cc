@@ -4,6 +4,7 @@
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -83,6 +84,22 @@ Status WriteSysctl(int proc_fd, const std::string& name, const std::string& valu
   if (written) return written;
   Error error = std::move(written).error();
   error.what = "sysctl " + name + ": " + error.what;
+  return error;
+}
+
+Status WriteOwnAttribute(int proc_fd, const std::string& name, const std::string& value) {
+  char pid[32];
+  const ssize_t size = ::readlinkat(proc_fd, "self", pid, sizeof pid);
+  if (size <= 0 || static_cast<size_t>(size) >= sizeof pid)
+    return Error{.code = Code::kForbidden, .what = "/proc is of another pid namespace"};
+  const std::string path = std::string(pid, static_cast<size_t>(size)) + "/attr/" + name;
+  const UniqueFd file(sys::Openat2(proc_fd, path.c_str(), O_WRONLY,
+                                   RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV));
+  if (file.get() < 0) return SysError(-file.get(), "open /proc/self/attr/" + name);
+  Status written = WriteAll(file.get(), value);
+  if (written) return written;
+  Error error = std::move(written).error();
+  error.what = "write \"" + value + "\" to /proc/self/attr/" + name + ": " + error.what;
   return error;
 }
 

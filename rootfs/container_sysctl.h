@@ -1,4 +1,4 @@
-// linux.sysctl of config.json.
+// linux.sysctl of config.json, and other writes to the container's procfs.
 #pragma once
 
 #include <string>
@@ -19,5 +19,9 @@ Status WriteSysctl(int proc_fd, const std::string& name, const std::string& valu
 
 // The root of the procfs that root_fd's /proc is; kForbidden when it is something else or a link.
 Result<UniqueFd> OpenVerifiedProc(int root_fd);
+
+// "apparmor/exec" and the like: the caller's own, whichever pid it has in that procfs, and likewise
+// nothing else.
+Status WriteOwnAttribute(int proc_fd, const std::string& name, const std::string& value);
 
 }  // namespace hutch::rootfs

@@ -31,8 +31,10 @@ struct CreateRequest {
   std::string bundle;          // absolute
   std::string config_file;     // absolute; normally <bundle>/config.json
   std::string console_socket;  // where the terminal goes; empty: to the caller
+  oci::ConsoleSize size;       // of the caller's terminal, for a process that has no consoleSize
   std::string pid_file;
   unsigned preserve_fds = 0;  // descriptors 3 .. 3 + n - 1 stay open in the program
+  unsigned listen_fds = 0;    // the first of them, as sd_listen_fds(3) has them
   bool no_pivot = false;
   bool no_new_keyring = false;
 };
@@ -90,6 +92,7 @@ struct ExecRequest {
   std::optional<bool> no_new_privileges, terminal;
   std::vector<std::string> cgroups;  // --cgroup
   std::string console_socket, pid_file;
+  oci::ConsoleSize size;  // as in CreateRequest
   unsigned preserve_fds = 0;
   bool ignore_paused = false;
 };
@@ -103,7 +106,9 @@ Result<int> ReapExitCode(const Pidfd& process);
 
 // Makes sure that the program which runs is no file of the host's that a container could open for
 // writing by /proc/<pid>/exe (CVE-2019-5736): executes itself anew from a read-only clone of its
-// mount, or from sealed memory, unless it is so already or nobody it starts could write it.
-Status ProtectOwnProgram(char** argv);
+// mount, or from sealed memory, unless it is so already or nobody it starts could write it: because
+// the caller could not, or because the container's user namespace, as `config_file` has it, does
+// not know the file's owner.
+Status ProtectOwnProgram(char** argv, const std::string& config_file);
 
 }  // namespace hutch::runtime

@@ -24,7 +24,9 @@ Result<oci::ContainerConfig> ParseContainerConfigText(std::string_view text) {
   return oci::ParseContainerConfig(json);
 }
 
-Status PlanFilter(const oci::ContainerConfig& config, Confinement* plan) {
+Status PlanFromConfig(const oci::ContainerConfig& config, Confinement* plan) {
+  const auto kept = config.annotations.find("run.oci.keep_original_groups");
+  plan->keep_groups = kept != config.annotations.end() && kept->second == "1";
   if (!config.linux_.seccomp) return OkStatus();
   ASSIGN_OR_RETURN(
       const seccomp::SharedFilters filters,

@@ -14,7 +14,8 @@ namespace hutch::runtime {
 Result<std::string> ReadContainerConfigFile(const std::string& path);
 Result<oci::ContainerConfig> ParseContainerConfigText(std::string_view text);
 
-// linux.seccomp as a program, into the plan.
-Status PlanFilter(const oci::ContainerConfig& config, Confinement* plan);
+// What more of config.json decides over every process of the container: linux.seccomp as a program,
+// and annotations.
+Status PlanFromConfig(const oci::ContainerConfig& config, Confinement* plan);
 
 }  // namespace hutch::runtime

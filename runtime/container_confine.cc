@@ -13,25 +13,13 @@
 #include "base/file.h"
 #include "base/sys_raw.h"
 #include "base/text.h"
+#include "rootfs/container_sysctl.h"
 #include "runtime/container_names.h"
 
 namespace hutch::runtime {
 namespace {
 
 constexpr uint64_t kSysAdmin = 1ull << CAP_SYS_ADMIN;
-
-Result<uint64_t> MaskOf(const std::vector<std::string>& names, const char* set) {
-  uint64_t mask = 0;
-  for (const std::string& name : names) {
-    const int number = CapabilityNumber(name);
-    if (number < 0)
-      return Error{.code = Code::kInvalidArgument,
-                   .what = "unknown capability \"" + name + "\"",
-                   .field = std::string("process.capabilities.") + set};
-    mask |= 1ull << number;
-  }
-  return mask & KnownCapabilities();  // what this kernel has not, nobody can be given
-}
 
 Status SetCapabilities(uint64_t permitted, uint64_t effective, uint64_t inheritable) {
   const __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
@@ -57,26 +45,113 @@ Result<CapabilityMasks> ReadCapabilities() {
   return masks;
 }
 
+Error Invalid(const std::string& field, const std::string& why) {
+  return Error{.code = Code::kInvalidArgument, .what = field + ": " + why, .field = field};
+}
+
+// The bits of those that this kernel knows; the others are told.
+uint64_t MaskOf(const std::vector<std::string>& names, const std::string& set,
+                std::vector<std::string>* warnings) {
+  uint64_t mask = 0;
+  for (const std::string& name : names) {
+    const int number = CapabilityNumber(name);
+    if (number >= 0 && (KnownCapabilities() >> number & 1) != 0)
+      mask |= 1ull << number;
+    else
+      warnings->push_back("process.capabilities." + set + ": " +
+                          (number < 0 ? "unknown capability \"" : "this kernel has no \"") + name +
+                          "\"");
+  }
+  return mask;
+}
+
+void WarnOf(uint64_t missing, const char* set, const char* why,
+            std::vector<std::string>* warnings) {
+  std::string names;
+  for (int cap = 0; cap < 64 && missing >> cap != 0; ++cap)
+    if ((missing >> cap & 1) != 0) names += " " + CapabilityName(cap);
+  if (!names.empty())
+    warnings->push_back(std::string("process.capabilities.") + set + ": cannot be granted, " + why +
+                        ":" + names);
+}
+
+// The masks as asked for: what the kernel refuses of them is left out where they are set.
+Result<CapabilityMasks> PlanCapabilities(const oci::Capabilities& caps, CapabilitySource source,
+                                         std::vector<std::string>* warnings) {
+  CapabilityMasks masks;
+  masks.bounding = MaskOf(caps.bounding, "bounding", warnings);
+  masks.effective = MaskOf(caps.effective, "effective", warnings);
+  masks.inheritable = MaskOf(caps.inheritable, "inheritable", warnings);
+  masks.permitted = MaskOf(caps.permitted, "permitted", warnings);
+  masks.ambient = MaskOf(caps.ambient, "ambient", warnings);
+  CapabilityMasks had{.bounding = ~0ull, .permitted = ~0ull};
+  if (source == CapabilitySource::kCaller) {
+    ASSIGN_OR_RETURN(had, ReadCapabilities());
+  }
+  const char* none = "the runtime has none";
+  WarnOf(masks.bounding & ~had.bounding, "bounding", none, warnings);
+  WarnOf(masks.permitted & ~had.permitted, "permitted", none, warnings);
+  WarnOf(masks.effective & ~masks.permitted, "effective", "not permitted", warnings);
+  WarnOf(masks.inheritable & ~(masks.bounding & had.permitted), "inheritable",
+         "not in the bounding set", warnings);
+  WarnOf(masks.ambient & ~(masks.permitted & masks.inheritable), "ambient",
+         "not both permitted and inheritable", warnings);
+  return masks;
+}
+
+Result<std::vector<PlannedRlimit>> PlanRlimits(const std::vector<oci::Rlimit>& rlimits) {
+  std::vector<PlannedRlimit> planned;
+  for (size_t i = 0; i < rlimits.size(); ++i) {
+    const oci::Rlimit& limit = rlimits[i];
+    const std::string path = "process.rlimits[" + std::to_string(i) + "]";
+    const int resource = RlimitResource(limit.type);
+    if (resource < 0) return Invalid(path + ".type", "unknown rlimit \"" + limit.type + "\"");
+    if (limit.soft > limit.hard)
+      return Invalid(path + ".soft", "rlimit " + limit.type + " is above the hard one");
+    planned.push_back({resource, {limit.soft, limit.hard}});
+  }
+  return planned;
+}
+
+Error OfField(Error error, const char* field) {
+  error.what = std::string(field) + ": " + error.what;
+  error.field = field;
+  return error;
+}
+
+bool HasAppArmor() {
+  const Result<std::string> enabled = ReadFile("/sys/module/apparmor/parameters/enabled", 16);
+  return enabled && enabled->starts_with("Y");
+}
+bool HasSelinux() { return PathExists("/sys/fs/selinux/enforce"); }
+
+// What is asked for and not there would be less isolation than its owner thinks it has.
+Status PlanLabels(const oci::ContainerProcess& process, const oci::ContainerLinux& linux_part,
+                  Confinement* plan) {
+  const bool apparmor = !process.apparmor_profile.empty() && HasAppArmor();
+  if (!process.apparmor_profile.empty() && !apparmor && process.apparmor_profile != "unconfined")
+    return Invalid("process.apparmorProfile", "AppArmor is not enabled on this host");
+  if (apparmor) plan->apparmor_profile = process.apparmor_profile;
+  if (!process.selinux_label.empty() && !HasSelinux())
+    return Invalid("process.selinuxLabel", "SELinux is not enabled on this host");
+  plan->selinux_label = process.selinux_label;
+  if (!linux_part.mount_label.empty() && !HasSelinux())
+    return Invalid("linux.mountLabel", "SELinux is not enabled on this host");
+  return OkStatus();
+}
+
 }  // namespace
 
-Result<Confinement> PlanConfinement(const oci::ContainerProcess& process) {
+Result<Confinement> PlanConfinement(const oci::ContainerProcess& process,
+                                    const oci::ContainerLinux& linux_part,
+                                    CapabilitySource source) {
   Confinement plan;
   plan.process = &process;
-  CapabilityMasks& masks = plan.capabilities;
-  const oci::Capabilities& caps = process.capabilities;
-  ASSIGN_OR_RETURN(masks.bounding, MaskOf(caps.bounding, "bounding"));
-  ASSIGN_OR_RETURN(masks.effective, MaskOf(caps.effective, "effective"));
-  ASSIGN_OR_RETURN(masks.inheritable, MaskOf(caps.inheritable, "inheritable"));
-  ASSIGN_OR_RETURN(masks.permitted, MaskOf(caps.permitted, "permitted"));
-  ASSIGN_OR_RETURN(masks.ambient, MaskOf(caps.ambient, "ambient"));
-  for (const oci::Rlimit& limit : process.rlimits) {
-    const int resource = RlimitResource(limit.type);
-    if (resource < 0)
-      return Error{.code = Code::kInvalidArgument,
-                   .what = "unknown limit \"" + limit.type + "\"",
-                   .field = "process.rlimits"};
-    plan.rlimits.push_back({resource, {limit.soft, limit.hard}});
-  }
+  ASSIGN_OR_RETURN(plan.capabilities,
+                   PlanCapabilities(process.capabilities, source, &plan.warnings));
+  ASSIGN_OR_RETURN(plan.rlimits, PlanRlimits(process.rlimits));
+  ASSIGN_OR_RETURN(plan.scheduling, PlanScheduling(process, linux_part));
+  RETURN_IF_ERROR(PlanLabels(process, linux_part, &plan));
   return plan;
 }
 
@@ -84,26 +159,35 @@ Status ConfineFromOutside(const Confinement& plan, pid_t pid) {
   if (plan.process->oom_score_adj)
     RETURN_IF_ERROR(WriteExisting("/proc/" + std::to_string(pid) + "/oom_score_adj",
                                   std::to_string(*plan.process->oom_score_adj)));
+  return SetScheduling(plan.scheduling, pid);
+}
+
+Status LimitFromOutside(const Confinement& plan, pid_t pid) {
   for (const PlannedRlimit& one : plan.rlimits) {
     const long rc = sys::Raw(SYS_prlimit64, pid, one.resource, &one.limit, nullptr);
     if (rc < 0)
       return SysError(static_cast<int>(-rc),
                       "error setting rlimit " + std::string(RlimitName(one.resource)));
   }
-  RETURN_IF_ERROR(SetScheduler(*plan.process, pid));
-  return SetIoPriority(*plan.process, pid);
+  return OkStatus();
 }
 
 Status SetLabels(const Confinement& plan) {
-  const oci::ContainerProcess& process = *plan.process;
-  if (!process.apparmor_profile.empty() && PathExists("/sys/kernel/security/apparmor")) {
-    const std::string text = "exec " + process.apparmor_profile;
-    if (!WriteExisting("/proc/self/attr/apparmor/exec", text))
-      RETURN_IF_ERROR(WriteExisting("/proc/self/attr/exec", text));
+  if (plan.apparmor_profile.empty() && plan.selinux_label.empty()) return OkStatus();
+  // Whoever made the mounts could have let the write go elsewhere (CVE-2025-52881).
+  ASSIGN_OR_RETURN(const UniqueFd root, Open("/", O_PATH | O_DIRECTORY));
+  ASSIGN_OR_RETURN(const UniqueFd proc, rootfs::OpenVerifiedProc(root.get()));
+  if (!plan.apparmor_profile.empty()) {
+    const std::string text = "exec " + plan.apparmor_profile;
+    Status written = rootfs::WriteOwnAttribute(proc.get(), "apparmor/exec", text);
+    // Before Linux 5.8 the one file is of whichever LSM is there.
+    if (!written && written.error().sys == ENOENT && plan.selinux_label.empty())
+      written = rootfs::WriteOwnAttribute(proc.get(), "exec", text);
+    if (!written) return OfField(std::move(written).error(), "process.apparmorProfile");
   }
-  if (!process.selinux_label.empty() && PathExists("/sys/fs/selinux/enforce"))
-    RETURN_IF_ERROR(WriteExisting("/proc/self/attr/exec", process.selinux_label));
-  return OkStatus();
+  if (plan.selinux_label.empty()) return OkStatus();
+  Status written = rootfs::WriteOwnAttribute(proc.get(), "exec", plan.selinux_label);
+  return written ? OkStatus() : Status(OfField(std::move(written).error(), "process.selinuxLabel"));
 }
 
 Status SetNoNewPrivileges(const Confinement& plan) {
@@ -142,9 +226,15 @@ Status BecomeUser(Confinement& plan) {
   const oci::ContainerUser& user = plan.process->user;
   if (::prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) != 0) return SysError(errno, "keep capabilities");
   const std::vector<uint32_t>& groups = user.additional_gids;
-  if (const long rc = sys::Raw(SYS_setgroups, groups.size(), groups.data()); rc < 0) {
+  if (plan.keep_groups && !groups.empty())
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "groups cannot be kept and added",
+                 .field = "process.user.additionalGids"};
+  const long dropped = plan.keep_groups ? 0 : sys::Raw(SYS_setgroups, groups.size(), groups.data());
+  if (dropped < 0) {
     // Where setgroups is denied, an ordinary user's namespace, the groups are nobody's anyway.
-    if (rc != -EPERM || !groups.empty()) return SysError(static_cast<int>(-rc), "setgroups");
+    if (dropped != -EPERM || !groups.empty())
+      return SysError(static_cast<int>(-dropped), "setgroups");
   }
   if (const long rc = sys::Raw(SYS_setresgid, user.gid, user.gid, user.gid); rc < 0)
     return SysError(static_cast<int>(-rc), "setgid " + std::to_string(user.gid));

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "oci/container_config.h"
+#include "runtime/container_scheduling.h"
 #include "seccomp/filters.h"
 
 namespace hutch::runtime {
@@ -29,21 +30,33 @@ struct Confinement {
   const oci::ContainerProcess* process = nullptr;  // borrowed
   CapabilityMasks capabilities;
   std::vector<PlannedRlimit> rlimits;
-  seccomp::Program filter;  // empty: none
+  Scheduling scheduling;
+  std::string apparmor_profile, selinux_label;  // to be taken at the execve; empty: none
+  seccomp::Program filter;                      // empty: none
   uint32_t filter_flags = 0;
   bool filter_notifies = false;  // SECCOMP_FILTER_FLAG_NEW_LISTENER
+  bool keep_groups = false;      // the caller's supplementary groups stay
   CapabilityMasks now = {};      // in the child: what BecomeUser left
+  // What is asked for and cannot be had, where the specification wants that to be no failure.
+  std::vector<std::string> warnings;
 };
 
-// Pure. kInvalidArgument with the JSON path for names and values that mean nothing.
-Result<Confinement> PlanConfinement(const oci::ContainerProcess& process);
+// Where the process has its capabilities from: the caller's own, or all of them as the first one
+// of a user namespace.
+enum class CapabilitySource { kCaller, kUserNamespace };
+// Looks at the host, changes nothing. kInvalidArgument and kUnsupported with the JSON path for
+// names and values that mean nothing here.
+Result<Confinement> PlanConfinement(const oci::ContainerProcess& process,
+                                    const oci::ContainerLinux& linux_part, CapabilitySource source);
 
-// For another process, by the parent, whose privilege may be the greater one: rlimits, OOM score,
-// scheduler, I/O priority. What the kernel refuses is an error.
+// For another process, by the parent, whose privilege may be the greater one: OOM score, scheduler,
+// I/O priority; and rlimits. What the kernel refuses is an error.
 Status ConfineFromOutside(const Confinement& plan, pid_t pid);
+Status LimitFromOutside(const Confinement& plan, pid_t pid);
 
 // The rest, in the process itself, in this order.
-Status SetLabels(const Confinement& plan);  // AppArmor and SELinux, for the exec; /proc is needed
+Status SetLabels(
+    const Confinement& plan);  // AppArmor and SELinux, for the exec; by the root's /proc
 Status SetNoNewPrivileges(const Confinement& plan);
 Status DropBoundingSet(const Confinement& plan);  // needs CAP_SETPCAP
 // Groups, gid, uid, umask. Without no-new-privileges CAP_SYS_ADMIN is still permitted afterwards,

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 
+#include "base/check.h"
 #include "base/fd_socket.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -31,10 +32,18 @@ Status ReadConfig(ContainerCreation& c) {
     return Error{.code = Code::kInvalidArgument,
                  .what = "the configuration has no process",
                  .field = "process"};
-  for (unsigned i = 0; i < c.request->preserve_fds; ++i)
-    if (::fcntl(static_cast<int>(3 + i), F_GETFD) < 0)
-      return SysError(errno, "descriptor " + std::to_string(3 + i) + " of --preserve-fds");
   return OkStatus();
+}
+
+// A path may lead to the namespace that we are in: there they would only be renamed.
+Status CheckDevicesLeaveTheHost(const ContainerCreation& c) {
+  if (c.config.linux_.net_devices.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(const bool own,
+                   IsOwnNamespace(CLONE_NEWNET, c.child.namespaces.JoinedFd(CLONE_NEWNET)));
+  if (!own) return OkStatus();
+  return Error{.code = Code::kInvalidArgument,
+               .what = "linux.netDevices: the container has no network namespace of its own",
+               .field = "linux.netDevices"};
 }
 
 Status PlanChild(ContainerCreation& c) {
@@ -42,11 +51,19 @@ Status PlanChild(ContainerCreation& c) {
   child.config = &c.config;
   child.process = &*c.config.process;
   child.preserve_fds = c.request->preserve_fds;
+  child.listen_fds = c.request->listen_fds;
+  child.size = c.request->size;
   child.new_keyring = !c.request->no_new_keyring;
-  ASSIGN_OR_RETURN(child.confinement, PlanConfinement(*child.process));
-  RETURN_IF_ERROR(PlanFilter(c.config, &child.confinement));
   ASSIGN_OR_RETURN(child.namespaces, PlanNamespaces(c.config.linux_.namespaces));
   RETURN_IF_ERROR(FillIdMaps(child.namespaces, &c.config.linux_));
+  const bool user =
+      child.namespaces.Makes(CLONE_NEWUSER) || child.namespaces.JoinedFd(CLONE_NEWUSER) >= 0;
+  ASSIGN_OR_RETURN(child.confinement, PlanConfinement(*child.process, c.config.linux_,
+                                                      user ? CapabilitySource::kUserNamespace
+                                                           : CapabilitySource::kCaller));
+  for (const std::string& warning : child.confinement.warnings) c.host->warn(warning);
+  RETURN_IF_ERROR(PlanFromConfig(c.config, &child.confinement));
+  RETURN_IF_ERROR(CheckDevicesLeaveTheHost(c));
   child.cgroup_namespace = child.namespaces.Makes(CLONE_NEWCGROUP);
   ContainerRecord& record = c.record;
   record.oci_version = c.config.oci_version;
@@ -58,6 +75,7 @@ Status PlanChild(ContainerCreation& c) {
   record.owner = ::getuid();
   record.systemd_cgroup = c.host->manager == cgroups::GroupManager::kSystemd;
   record.annotations = c.config.annotations;
+  child.bundle = record.bundle;
   child.state = StateDocument(record, ContainerStatus::kCreating);
   return OkStatus();
 }
@@ -126,7 +144,8 @@ Status CloneFirst(ContainerCreation& c) {
   NamespaceVisit visit;
   const NamespacePlan& plan = c.child.namespaces;
   const int user_fd = plan.JoinedFd(CLONE_NEWUSER);
-  CloneRequest request{.cgroup_fd = c.group ? c.group->clone_fd() : -1, .child = {}};
+  CloneRequest request{.child = {}};
+  if (c.group && !c.born_elsewhere) request.cgroup_fd = c.group->clone_fd();
   constexpr uint64_t kTakenLater = CLONE_NEWTIME | CLONE_NEWCGROUP;
   request.flags = plan.fresh & ~kTakenLater;
   if (c.child.cgroup_namespace && c.group && c.group->NamespaceByClone()) {
@@ -165,8 +184,20 @@ Status CloneFirst(ContainerCreation& c) {
   c.child.gate.reset();
   return OkStatus();
 }
+
+// Linux 6.14 to 6.18 kill who is cloned into a group that is not the cloner's own when the cloner's
+// was killed once (cgroup.kill counts for ever there).
+bool KilledAtBirth(const ContainerCreation& c) {
+  siginfo_t end{};
+  const auto pidfd = static_cast<id_t>(c.init.fd());
+  return c.born_in == cgroups::BornIn::kGroup && c.record.pid == 0 &&
+         ::waitid(P_PIDFD, pidfd, &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0 &&
+         end.si_code == CLD_KILLED && end.si_status == SIGKILL;
+}
+
 Status KillFirst(ContainerCreation& c) {
   if (!c.init.valid()) return OkStatus();
+  c.killed_at_birth = KilledAtBirth(c);
   RETURN_IF_ERROR(c.init.Signal(SIGKILL));
   if (c.group) IgnoreError(c.group->Kill(), "without a group there was one process");
   if (!c.init.WaitEnded(kKillWaitMs))
@@ -180,20 +211,47 @@ Status MapIds(ContainerCreation& c) {
   return WriteIdMaps(c.init.pid(), c.config.linux_.uid_mappings, c.config.linux_.gid_mappings);
 }
 
-Status FillGroup(ContainerCreation& c) {
-  if (!c.group) return OkStatus();
-  RETURN_IF_ERROR(c.group->Attach(c.init.pid(), c.born_in));
-  return c.group->Apply(c.config.linux_.resources, cgroups::DeviceRules::kApply);
+Status JoinGroup(ContainerCreation& c) {
+  IgnoreError(RunOnAllCpus(c.init.pid()), "then it runs where its caller does");
+  return c.group ? c.group->Attach(c.init.pid(), c.born_in) : OkStatus();
+}
+
+Status MoveDevices(ContainerCreation& c) {
+  const std::vector<oci::NetDevice>& devices = c.config.linux_.net_devices;
+  if (devices.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(c.devices, network::DeviceMoves::Open(c.init.fd()));
+  for (const oci::NetDevice& device : devices) {
+    Status moved = c.devices->Move(device.host_name, device.name);
+    if (moved) continue;
+    Error error = std::move(moved).error();
+    error.field = "linux.netDevices." + device.host_name;
+    error.what = error.field + ": " + error.what;
+    return error;
+  }
+  return OkStatus();
+}
+Status GiveDevicesBack(ContainerCreation& c) {
+  return c.devices ? c.devices->GiveBack() : OkStatus();
 }
 
 Status ConfineFirst(ContainerCreation& c) {
   return ConfineFromOutside(c.child.confinement, c.init.pid());
 }
 
+Status LetMount(ContainerCreation& c) { return SendNote(c.sync.get(), Note::kGo); }
+
+Status FillGroup(ContainerCreation& c) {
+  if (!c.group) return OkStatus();
+  return c.group->Apply(c.config.linux_.resources, cgroups::DeviceRules::kApply);
+}
+
 Status AwaitMounts(ContainerCreation& c) {
-  RETURN_IF_ERROR(SendNote(c.sync.get(), Note::kGo));
   RETURN_IF_ERROR(ExpectNote(c.sync.get(), Note::kMounted));
   return OkStatus();
+}
+
+Status LimitFirst(ContainerCreation& c) {
+  return LimitFromOutside(c.child.confinement, c.init.pid());
 }
 
 Status SaveRecord(ContainerCreation& c) {
@@ -206,14 +264,15 @@ Status SaveRecord(ContainerCreation& c) {
 Status RunOuterHooks(ContainerCreation& c) {
   const oci::Json state = StateDocument(c.record, ContainerStatus::kCreating);
   c.hooks_begun = true;
-  RETURN_IF_ERROR(RunHooks("prestart", c.config.hooks.prestart, state));
-  RETURN_IF_ERROR(RunHooks("createRuntime", c.config.hooks.create_runtime, state));
+  RETURN_IF_ERROR(RunHooks("prestart", c.config.hooks.prestart, state, c.record.bundle));
+  RETURN_IF_ERROR(RunHooks("createRuntime", c.config.hooks.create_runtime, state, c.record.bundle));
   return SendNote(c.sync.get(), Note::kGo, std::to_string(c.init.pid()));
 }
 Status RunPoststop(ContainerCreation& c) {
   if (!c.hooks_begun) return OkStatus();
   const oci::Json state = StateDocument(c.record, ContainerStatus::kStopped);
-  for (const std::string& failure : RunHooksAnyway("poststop", c.config.hooks.poststop, state))
+  for (const std::string& failure :
+       RunHooksAnyway("poststop", c.config.hooks.poststop, state, c.record.bundle))
     c.host->warn(failure);
   return OkStatus();
 }
@@ -246,11 +305,15 @@ constexpr StepRow<ContainerCreation> kContainerSteps[] = {
     {"prepare mounts", PrepareMounts, nullptr},  // what only we may open
     {"open gate", OpenGate, nullptr},            // in the directory
     {"clone first process", CloneFirst, KillFirst},
-    {"map ids", MapIds, nullptr},        // needs the child, and our privilege
-    {"fill group", FillGroup, nullptr},  // limits before anything of the user's runs
-    {"confine from outside", ConfineFirst, nullptr},
+    {"map ids", MapIds, nullptr},                            // needs the child, and our privilege
+    {"join group", JoinGroup, nullptr},                      // before the cgroup namespace is taken
+    {"confine from outside", ConfineFirst, nullptr},         // before it hides from us, too
+    {"move network devices", MoveDevices, GiveDevicesBack},  // before sysctls and hooks see them
+    {"let mount", LetMount, nullptr},
+    {"fill group", FillGroup, nullptr},  // beside the mounts; before anything of the user's runs
     {"await mounts", AwaitMounts, nullptr},
-    {"save record", SaveRecord, nullptr},  // hooks call `state`
+    {"limit from outside", LimitFirst, nullptr},  // mounting may need more than the user gets
+    {"save record", SaveRecord, nullptr},         // hooks call `state`
     {"run outer hooks", RunOuterHooks, RunPoststop},
     {"await ready", AwaitReady, nullptr},
     {"write pid file", WritePidFile, RemovePidFile},
@@ -262,13 +325,19 @@ std::span<const StepRow<ContainerCreation>> ContainerSteps() { return kContainer
 
 Result<CreatedContainer> CreateContainer(const ContainerHost& host, const CreateRequest& request) {
   RETURN_IF_ERROR(CheckContainerId(request.id));
-  ContainerCreation creation;
-  creation.host = &host;
-  creation.request = &request;
-  std::vector<Timing> timings;
-  RETURN_IF_ERROR(RunSteps(ContainerSteps(), creation, &timings));
-  creation.directory->Unlock();  // explicitly: the child was cloned with a copy
-  return CreatedContainer{std::move(creation.init), std::move(creation.terminal)};
+  for (const bool born_elsewhere : {false, true}) {
+    ContainerCreation creation;
+    creation.host = &host;
+    creation.request = &request;
+    creation.born_elsewhere = born_elsewhere;
+    std::vector<Timing> timings;
+    Status done = RunSteps(ContainerSteps(), creation, &timings);
+    if (!done && creation.killed_at_birth && !born_elsewhere) continue;
+    if (!done) return std::move(done).error();
+    creation.directory->Unlock();  // explicitly: the child was cloned with a copy
+    return CreatedContainer{std::move(creation.init), std::move(creation.terminal)};
+  }
+  CHECK(false);
 }
 
 }  // namespace hutch::runtime

@@ -8,6 +8,7 @@
 #include "base/pidfd.h"
 #include "base/unique_fd.h"
 #include "cgroups/container_group.h"
+#include "network/device_moves.h"
 #include "oci/container_config.h"
 #include "rootfs/container_mounts.h"
 #include "runtime/container.h"
@@ -26,10 +27,13 @@ struct ContainerCreation {
   std::optional<ContainerDirectory> directory;
   std::optional<cgroups::ContainerGroup> group;
   rootfs::PreparedContainerMounts mounts;
+  std::optional<network::DeviceMoves> devices;
   UniqueFd console, sync, terminal;
   Pidfd init;
   cgroups::BornIn born_in = cgroups::BornIn::kElsewhere;
   bool hooks_begun = false;
+  bool born_elsewhere = false;   // attached to its group after the clone
+  bool killed_at_birth = false;  // found by the undo: another try without CLONE_INTO_CGROUP helps
 };
 
 std::span<const StepRow<ContainerCreation>> ContainerSteps();

@@ -14,6 +14,7 @@
 #include "runtime/container_config_reading.h"
 #include "runtime/container_init.h"
 #include "runtime/container_listener.h"
+#include "runtime/container_names.h"
 #include "runtime/container_sync.h"
 #include "runtime/container_terminal.h"
 #include "runtime/steps.h"
@@ -99,9 +100,14 @@ Status PlanProcess(Execution& e) {
   child.config = &e.config;
   child.process = &e.process;
   child.preserve_fds = e.request->preserve_fds;
-  ASSIGN_OR_RETURN(child.confinement, PlanConfinement(e.process));
-  RETURN_IF_ERROR(PlanFilter(e.config, &child.confinement));
+  child.size = e.request->size;
   ASSIGN_OR_RETURN(child.target_namespaces, NamespacesUnlikeOurs(e.view.record.pid));
+  const bool user = (child.target_namespaces & CLONE_NEWUSER) != 0;
+  ASSIGN_OR_RETURN(child.confinement, PlanConfinement(e.process, e.config.linux_,
+                                                      user ? CapabilitySource::kUserNamespace
+                                                           : CapabilitySource::kCaller));
+  for (const std::string& warning : child.confinement.warnings) e.host->warn(warning);
+  RETURN_IF_ERROR(PlanFromConfig(e.config, &child.confinement));
   child.target_pidfd = e.target.fd();
   child.state = StateDocument(e.view.record, e.view.status);
   return OkStatus();
@@ -172,13 +178,28 @@ Status OpenGroup(Execution& e) {
   return OkStatus();
 }
 
+// Of ourselves: the process inherits them.
+Status TakeInitialCpus(Execution& e) {
+  const std::vector<uint32_t>& cpus = e.process.exec_cpu_affinity.initial;
+  return cpus.empty() ? OkStatus() : RunOnCpus(0, cpus, "process.execCPUAffinity.initial");
+}
+Status SetFinalCpus(Execution& e) {
+  const oci::CpuAffinity& affinity = e.process.exec_cpu_affinity;
+  if (!affinity.final.empty())
+    return RunOnCpus(e.made.pid(), affinity.final, "process.execCPUAffinity.final");
+  if (affinity.initial.empty())
+    IgnoreError(RunOnAllCpus(e.made.pid()), "then it runs where its caller does");
+  return OkStatus();
+}
+
 Status JoinGroup(Execution& e) {
   if (!e.group) return OkStatus();
   return e.group->AttachExec(e.made.pid(), e.born_in, e.view.record.pid, e.request->cgroups);
 }
 
 Status ConfineProcess(Execution& e) {
-  return ConfineFromOutside(e.child.confinement, e.made.pid());
+  RETURN_IF_ERROR(ConfineFromOutside(e.child.confinement, e.made.pid()));
+  return LimitFromOutside(e.child.confinement, e.made.pid());
 }
 
 Status AwaitProgram(Execution& e) {
@@ -202,8 +223,10 @@ constexpr StepRow<Execution> kExecSteps[] = {
     {"plan process", PlanProcess, nullptr},
     {"connect terminal", ConnectTerminal, nullptr},
     {"open group", OpenGroup, nullptr},
+    {"initial cpus", TakeInitialCpus, nullptr},  // before the group, which may take some away
     {"clone process", CloneProcess, KillProcess},
     {"join group", JoinGroup, nullptr},  // before it is in any namespace where it could be seen
+    {"final cpus", SetFinalCpus, nullptr},
     {"confine process", ConfineProcess, nullptr},
     {"write its pid", WriteItsPid, nullptr},
     {"await program", AwaitProgram, nullptr},
@@ -213,6 +236,12 @@ constexpr StepRow<Execution> kExecSteps[] = {
 
 Result<CreatedContainer> ExecInContainer(const ContainerHost& host, const std::string& id,
                                          const ExecRequest& request) {
+  // Of config.json it would be a warning; here somebody has mistyped it.
+  for (const std::string& name : request.capabilities)
+    if (CapabilityNumber(name) < 0)
+      return Error{.code = Code::kInvalidArgument,
+                   .what = "unknown capability \"" + name + "\"",
+                   .field = "--cap"};
   Execution e;
   e.host = &host;
   e.request = &request;

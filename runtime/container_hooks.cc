@@ -47,7 +47,7 @@ class SpawnPlan {
   SpawnPlan(const SpawnPlan&) = delete;
   SpawnPlan& operator=(const SpawnPlan&) = delete;
 
-  int Prepare(int in_fd, int out_fd) {
+  int Prepare(int in_fd, int out_fd, const char* directory) {
     sigset_t none, all;
     ::sigemptyset(&none);
     ::sigfillset(&all);
@@ -55,7 +55,7 @@ class SpawnPlan {
     if (err == 0) err = ::posix_spawn_file_actions_adddup2(&actions_, out_fd, 1);
     if (err == 0) err = ::posix_spawn_file_actions_adddup2(&actions_, out_fd, 2);
     if (err == 0) err = ::posix_spawn_file_actions_addclosefrom_np(&actions_, 3);
-    if (err == 0) err = ::posix_spawn_file_actions_addchdir_np(&actions_, "/");
+    if (err == 0) err = ::posix_spawn_file_actions_addchdir_np(&actions_, directory);
     if (err == 0) err = ::posix_spawnattr_setsigmask(&attributes_, &none);
     if (err == 0) err = ::posix_spawnattr_setsigdefault(&attributes_, &all);
     if (err == 0)
@@ -85,15 +85,17 @@ Result<bool> AwaitHook(pid_t pid, int timeout_ms, int* wait_status) {
   return in_time;
 }
 
-Status RunHook(const oci::Hook& hook, std::string_view state) {
-  const std::string name = "hook " + hook.path + ": ";
+Status RunHook(const char* point, const oci::Hook& hook, std::string_view state,
+               const std::string& directory) {
+  const std::string name = hook.path + ": ";
   ASSIGN_OR_RETURN(const UniqueFd in, SealedMemfd("state", state));
   if (::lseek(in.get(), 0, SEEK_SET) != 0) return SysError(errno, "lseek");
   const UniqueFd out(::memfd_create("output", MFD_CLOEXEC));
   if (!out.valid()) return SysError(errno, "memfd_create");
   SpawnPlan plan;
+  const char* where = ::access(directory.c_str(), X_OK) == 0 ? directory.c_str() : "/";
   pid_t pid = 0;
-  if (const int err = plan.Prepare(in.get(), out.get()); err != 0)
+  if (const int err = plan.Prepare(in.get(), out.get(), where); err != 0)
     return SysError(err, name + "posix_spawn");
   if (const int err = plan.Run(hook, &pid); err != 0) return SysError(err, name + "cannot be run");
   int wait_status = 0;
@@ -106,7 +108,8 @@ Status RunHook(const oci::Hook& hook, std::string_view state) {
   else if (WIFSIGNALED(wait_status))
     error.what = name + "ended by signal " + std::to_string(WTERMSIG(wait_status));
   else if (WEXITSTATUS(wait_status) != 0)
-    error.what = name + "exit status " + std::to_string(WEXITSTATUS(wait_status));
+    error.what =
+        name + point + " hook failed with exit code " + std::to_string(WEXITSTATUS(wait_status));
   else
     return OkStatus();
   if (const std::string output = ReadOutput(out.get()); !output.empty())
@@ -116,11 +119,12 @@ Status RunHook(const oci::Hook& hook, std::string_view state) {
 
 }  // namespace
 
-Status RunHooks(const char* point, const std::vector<oci::Hook>& hooks, const oci::Json& state) {
+Status RunHooks(const char* point, const std::vector<oci::Hook>& hooks, const oci::Json& state,
+                const std::string& directory) {
   if (hooks.empty()) return OkStatus();
   const std::string text = oci::PrintJson(state);
   for (size_t i = 0; i < hooks.size(); ++i) {
-    Status done = RunHook(hooks[i], text);
+    Status done = RunHook(point, hooks[i], text, directory);
     if (done) continue;
     Error error = std::move(done).error();
     error.what =
@@ -131,10 +135,10 @@ Status RunHooks(const char* point, const std::vector<oci::Hook>& hooks, const oc
 }
 
 std::vector<std::string> RunHooksAnyway(const char* point, const std::vector<oci::Hook>& hooks,
-                                        const oci::Json& state) {
+                                        const oci::Json& state, const std::string& directory) {
   std::vector<std::string> failures;
   for (const oci::Hook& hook : hooks)
-    if (const Status done = RunHooks(point, {hook}, state); !done)
+    if (const Status done = RunHooks(point, {hook}, state, directory); !done)
       failures.push_back(done.error().ToString());
   return failures;
 }

@@ -47,8 +47,8 @@ Status BecomeNamespaceRoot(ChildContext& c) {
                     c.namespaces.JoinedFd(CLONE_NEWUSER) >= 0 ||
                     ((c.target_namespaces | c.joined_by_helper) & CLONE_NEWUSER) != 0;
   if (!user) return OkStatus();
-  if (const long rc = sys::Raw(SYS_setgroups, 0, nullptr); rc < 0 && rc != -EPERM)
-    return SysError(static_cast<int>(-rc), "setgroups");
+  const long dropped = c.confinement.keep_groups ? 0 : sys::Raw(SYS_setgroups, 0, nullptr);
+  if (dropped < 0 && dropped != -EPERM) return SysError(static_cast<int>(-dropped), "setgroups");
   if (const long rc = sys::Raw(SYS_setresgid, 0, 0, 0); rc < 0)
     return SysError(static_cast<int>(-rc), "become group 0 of the user namespace");
   if (const long rc = sys::Raw(SYS_setresuid, 0, 0, 0); rc < 0)
@@ -119,7 +119,7 @@ Status AwaitOuterHooks(ChildContext& c) {
 }
 
 Status RunCreateHooks(ChildContext& c) {
-  return RunHooks("createContainer", c.config->hooks.create_container, c.state);
+  return RunHooks("createContainer", c.config->hooks.create_container, c.state, c.bundle);
 }
 
 Status EnterRoot(ChildContext& c) { return rootfs::EnterContainerRoot(*c.mounts); }
@@ -134,8 +134,10 @@ Status MakeWorkdir(ChildContext& c) {
 
 Status OpenConsole(ChildContext& c) {
   if (!c.process->terminal) return OkStatus();
-  const TerminalRequest request{.rows = static_cast<uint16_t>(c.process->console_size.height),
-                                .columns = static_cast<uint16_t>(c.process->console_size.width),
+  const oci::ConsoleSize& wanted = c.process->console_size;
+  const oci::ConsoleSize& size = wanted.height == 0 && wanted.width == 0 ? c.size : wanted;
+  const TerminalRequest request{.rows = static_cast<uint16_t>(size.height),
+                                .columns = static_cast<uint16_t>(size.width),
                                 .owner = c.process->user.uid};
   ASSIGN_OR_RETURN(const TerminalPair pair, OpenTerminal(request));
   if (c.gate.valid() && c.namespaces.Makes(CLONE_NEWNS))
@@ -158,14 +160,20 @@ Status SetPersonality(ChildContext& c) {
              : Status(SysError(errno, "set the personality"));
 }
 
+Status TakeMemoryPolicy(ChildContext& c) { return SetMemoryPolicy(c.confinement.scheduling); }
+
 // So that the user can open /dev/stdout anew. Not what others share: /dev/null is everybody's.
 Status OwnStdio(ChildContext& c) {
   for (int fd = 0; fd < 3; ++fd) {
     struct stat st;
-    if (::fstat(fd, &st) != 0 || st.st_uid == c.process->user.uid) continue;
-    if (!S_ISFIFO(st.st_mode) && !S_ISSOCK(st.st_mode) && ::isatty(fd) == 0) continue;
-    if (::fchown(fd, c.process->user.uid, static_cast<gid_t>(-1)) != 0 && errno != EPERM &&
-        errno != EINVAL && errno != EROFS && errno != ENOSYS)
+    const uid_t uid = c.process->user.uid;
+    if (::fstat(fd, &st) != 0 || st.st_uid == uid) continue;
+    const bool own = S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || S_ISREG(st.st_mode);
+    if (!own && ::isatty(fd) == 0) continue;
+    // A terminal's group is that of the devpts.
+    const gid_t gid = own ? c.process->user.gid : static_cast<gid_t>(-1);
+    if (::fchown(fd, uid, gid) != 0 && errno != EPERM && errno != EINVAL && errno != EROFS &&
+        errno != ENOSYS)
       return SysError(errno, "give stdio to the user");
   }
   return OkStatus();
@@ -200,6 +208,10 @@ Status FindIt(ChildContext& c) {
   bool home = false;
   for (const std::string& entry : c.env) home = home || entry.starts_with("HOME=");
   if (!home) c.env.push_back("HOME=" + HomeOf(c.process->user.uid));
+  if (c.listen_fds > 0) {
+    c.env.push_back("LISTEN_FDS=" + std::to_string(c.listen_fds));
+    c.env.push_back("LISTEN_PID=" + std::to_string(::getpid()));
+  }
   ASSIGN_OR_RETURN(c.program, FindProgram(c.process->args.at(0), c.env));
   return OkStatus();
 }
@@ -234,7 +246,7 @@ Status AwaitStart(ChildContext& c) {
 }
 
 Status RunStartHooks(ChildContext& c) {
-  return RunHooks("startContainer", c.config->hooks.start_container, c.state);
+  return RunHooks("startContainer", c.config->hooks.start_container, c.state, "/");
 }
 
 int ReportFd(const ChildContext& c) { return c.starter.valid() ? c.starter.get() : c.sync.get(); }
@@ -273,6 +285,7 @@ constexpr ChildRow kFirstProcessRows[] = {
     {"seal root", SealRoot},        // last of what changes mounts
     {"labels", WriteLabels},
     {"personality", SetPersonality},
+    {"memory policy", TakeMemoryPolicy},  // in the group: its nodes are counted
     {"own stdio", OwnStdio},
     {"drop bounding set", DropBounding},  // needs SETPCAP, which the next row may take
     {"set no new privileges", NoNewPrivileges},
@@ -296,6 +309,7 @@ constexpr ChildRow kOneMoreRows[] = {
     {"console", OpenConsole},
     {"labels", WriteLabels},
     {"personality", SetPersonality},
+    {"memory policy", TakeMemoryPolicy},  // in the group: its nodes are counted
     {"own stdio", OwnStdio},
     {"drop bounding set", DropBounding},
     {"set no new privileges", NoNewPrivileges},

@@ -24,6 +24,7 @@ struct ChildContext {
   Confinement confinement;
   NamespacePlan namespaces;
   rootfs::PreparedContainerMounts* mounts = nullptr;
+  std::string bundle;     // where createContainer hooks begin
   oci::Json state;        // for hooks; the pid comes with the parent's note
   UniqueFd sync;          // to who makes the process
   UniqueFd gate;          // listening; the first process only
@@ -35,6 +36,8 @@ struct ChildContext {
   bool cgroup_namespace = false;  // to be taken once the group has been joined
   bool new_keyring = true;
   unsigned preserve_fds = 0;
+  unsigned listen_fds = 0;
+  oci::ConsoleSize size;
   // What the steps find out.
   std::string program;
   std::vector<std::string> env;

@@ -86,7 +86,8 @@ Status RemoveEverything(const ContainerHost& host, const Opened& opened) {
       text ? ParseContainerConfigText(*text) : Result<oci::ContainerConfig>(text.error());
   if (config) {
     const oci::Json state = StateDocument(opened.record, ContainerStatus::kStopped);
-    for (const std::string& failure : RunHooksAnyway("poststop", config->hooks.poststop, state))
+    for (const std::string& failure :
+         RunHooksAnyway("poststop", config->hooks.poststop, state, opened.record.bundle))
       host.warn(failure);
   }
   return opened.directory.Remove();
@@ -109,9 +110,13 @@ Status StartContainer(const ContainerHost& host, const std::string& id) {
   RETURN_IF_ERROR(SendNote(gate.get(), Note::kGo));
   const oci::Json state = StateDocument(opened.record, ContainerStatus::kRunning);
   RETURN_IF_ERROR(AwaitExecution(gate.get(), opened.record.pid, config, state));
-  for (const std::string& failure : RunHooksAnyway("poststart", config.hooks.poststart, state))
-    host.warn(failure);
-  return OkStatus();
+  Status done = RunHooks("poststart", config.hooks.poststart, state, opened.record.bundle);
+  if (done) return OkStatus();
+  // The lifecycle goes on at its step 12: the container is destroyed.
+  if (const Status ended = KillEverything(opened); !ended) host.warn(ended.error().ToString());
+  if (const Status removed = RemoveEverything(host, opened); !removed)
+    host.warn(removed.error().ToString());
+  return done;
 }
 
 Result<ContainerView> ViewContainer(const ContainerHost& host, const std::string& id) {

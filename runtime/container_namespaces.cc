@@ -47,6 +47,12 @@ constexpr unsigned long kNsGetType = 0xb703;  // NS_GET_NSTYPE, _IO(0xb7, 3)
 
 }  // namespace
 
+std::vector<std::string> NamespaceTypes() {
+  std::vector<std::string> types;
+  for (const NamespaceKind& kind : kKinds) types.emplace_back(kind.type);
+  return types;
+}
+
 int NamespacePlan::JoinedFd(int flag) const {
   for (const JoinedNamespace& one : joined)
     if (one.flag == flag) return one.fd.get();
@@ -88,6 +94,15 @@ Result<int> NamespacesUnlikeOurs(pid_t pid) {
     if (ours.st_ino != theirs.st_ino) flags |= kind.flag;
   }
   return flags;
+}
+
+Result<bool> IsOwnNamespace(int flag, int namespace_fd) {
+  if (namespace_fd < 0) return false;
+  struct stat ours, theirs;
+  if (::stat((std::string("/proc/self/ns/") + FileOf(flag)).c_str(), &ours) != 0 ||
+      ::fstat(namespace_fd, &theirs) != 0)
+    return SysError(errno, "stat a namespace");
+  return ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
 }
 
 Status NamespaceVisit::Enter(int flag, int namespace_fd) {
@@ -174,7 +189,10 @@ Result<Pidfd> CloneWithHelper(const CloneRequest& request, bool into_cgroup) {
   ASSIGN_OR_RETURN(const Pidfd helper, CloneOnce(stage, 0, into_cgroup));
   pair.b.reset();
   Result<ReceivedNote> staged = ExpectNote(pair.a.get(), Note::kStaged);
-  while (::waitpid(helper.pid(), nullptr, 0) < 0 && errno == EINTR) continue;
+  int ended = 0;
+  while (::waitpid(helper.pid(), &ended, 0) < 0 && errno == EINTR) continue;
+  if (!staged && WIFSIGNALED(ended) && WTERMSIG(ended) == SIGKILL)
+    return SysError(EBUSY, "the group kills who is born in it");
   if (!staged) return std::move(staged).error();
   if (staged->fds.size() != 1)
     return Error{.code = Code::kInternal, .what = "no descriptor of the cloned process"};

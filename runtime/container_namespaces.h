@@ -29,11 +29,17 @@ struct NamespacePlan {
   int JoinedFd(int flag) const;  // -1: not joined
 };
 
+// The types that linux.namespaces may have.
+std::vector<std::string> NamespaceTypes();
+
 // Opens every path; kInvalidArgument names the one that is no namespace of its type.
 Result<NamespacePlan> PlanNamespaces(const std::vector<oci::Namespace>& namespaces);
 
 // Which CLONE_NEW... namespaces of the process are not the caller's.
 Result<int> NamespacesUnlikeOurs(pid_t pid);
+
+// Whether the descriptor is of the caller's own namespace of that kind; -1 is of none.
+Result<bool> IsOwnNamespace(int flag, int namespace_fd);
 
 // For as long as it lives the caller is in these namespaces: of those that another process gets by
 // inheriting them. Comes back at its end, and ends the program when that fails.

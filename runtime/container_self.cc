@@ -6,9 +6,12 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/file.h"
 #include "base/sys_raw.h"
 #include "runtime/container.h"
+#include "runtime/container_config_reading.h"
 
 namespace hutch::runtime {
 namespace {
@@ -66,14 +69,33 @@ bool OthersCannotWrite() {
          ::faccessat(AT_FDCWD, kOwnProgram, W_OK, AT_EACCESS) != 0 && errno == EACCES;
 }
 
+// Privilege over a file needs a user namespace that maps its owner: user_namespaces(7),
+// "Capabilities". What cannot be read is said by who needs it; here it counts as dangerous.
+bool ContainerCannotWrite(const std::string& config_file) {
+  struct stat st;
+  if (::stat(kOwnProgram, &st) != 0 || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0) return false;
+  const Result<std::string> text = ReadContainerConfigFile(config_file);
+  if (!text) return false;
+  const Result<oci::ContainerConfig> config = ParseContainerConfigText(*text);
+  if (!config) return false;
+  const std::vector<oci::Namespace>& namespaces = config->linux_.namespaces;
+  const bool own = std::any_of(namespaces.begin(), namespaces.end(), [](const auto& one) {
+    return one.type == "user" && one.path.empty();
+  });
+  const std::vector<oci::IdMapping>& maps = config->linux_.uid_mappings;
+  return own && !maps.empty() && std::none_of(maps.begin(), maps.end(), [&st](const auto& map) {
+           return st.st_uid >= map.host_id && st.st_uid - map.host_id < map.size;
+         });
+}
+
 }  // namespace
 
-Status ProtectOwnProgram(char** argv) {
+Status ProtectOwnProgram(char** argv, const std::string& config_file) {
   if (IsProtected()) {
     ::prctl(PR_SET_NAME, "hutch-oci");
     return OkStatus();
   }
-  if (OthersCannotWrite()) return OkStatus();
+  if (OthersCannotWrite() || ContainerCannotWrite(config_file)) return OkStatus();
   Result<UniqueFd> clone = ReadOnlyClone();
   if (!clone) clone = SealedCopy();
   if (!clone) return std::move(clone).error();

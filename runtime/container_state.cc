@@ -55,13 +55,17 @@ const char* ContainerStatusName(ContainerStatus status) {
 }
 
 Status CheckContainerId(std::string_view id) {
-  const bool good = !id.empty() && id.size() <= kMaxIdBytes && id != "." && id != ".." &&
-                    id.find_first_not_of(
-                        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                        "0123456789_+-.") == std::string_view::npos;
-  if (good) return OkStatus();
-  return Error{.code = Code::kInvalidArgument,
-               .what = "invalid container ID format: \"" + std::string(id) + "\""};
+  const size_t bad = id.find_first_not_of(
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+      "0123456789_+-.");
+  if (!id.empty() && id.size() <= kMaxIdBytes && id != "." && id != ".." &&
+      bad == std::string_view::npos)
+    return OkStatus();
+  Error error{.code = Code::kInvalidArgument,
+              .what = "invalid container ID format: \"" + std::string(id) + "\""};
+  if (bad != std::string_view::npos)
+    error.what += ": invalid character `" + std::string(id.substr(bad, 1)) + "` in container ID";
+  return error;
 }
 
 Result<uint64_t> ProcessStartTime(pid_t pid) {
@@ -143,6 +147,10 @@ Status ContainerDirectory::WriteRecord(const ContainerRecord& r) const {
                           {"group", r.group},
                           {"annotations", r.annotations}};
   return WriteFileAtomic(path_ + "/" + kStateFile, oci::PrintJson(json), Durability::kMemory);
+}
+
+std::string ConfigFileOf(const std::string& root, const std::string& id) {
+  return CheckContainerId(id) ? root + "/" + id + "/" + kConfigFile : "";
 }
 
 Result<std::string> ContainerDirectory::ReadConfig() const {

@@ -75,6 +75,9 @@ class ContainerDirectory {
   UniqueFd fd_;
 };
 
+// The copy of config.json; "" for what is no id.
+std::string ConfigFileOf(const std::string& root, const std::string& id);
+
 // Ids of all containers below root, sorted; none when there is no such directory.
 Result<std::vector<std::string>> ListContainers(const std::string& root);
 

@@ -263,4 +263,13 @@ Result<uint32_t> LoadFlags(const oci::LinuxSeccomp& profile) {
   return flags;
 }
 
+ProfileWords KnownProfileWords() {
+  ProfileWords words;
+  for (const ActionRow& row : kActions) words.actions.emplace_back(row.name);
+  for (const OperatorRow& row : kOperators) words.operators.emplace_back(row.name);
+  words.architectures.emplace_back(kNativeArchOciName);
+  for (const FlagRow& row : kFlags) words.flags.emplace_back(row.name);
+  return words;
+}
+
 }  // namespace hutch::seccomp

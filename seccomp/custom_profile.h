@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "oci/runtime_spec.h"
@@ -23,5 +25,11 @@ Result<Program> CompileProfile(const oci::LinuxSeccomp& profile, const Surroundi
 
 // SECCOMP_FILTER_FLAG_* for the profile's flags. TSYNC is left out: the loader has one thread.
 Result<uint32_t> LoadFlags(const oci::LinuxSeccomp& profile);
+
+// What a profile may name. Architectures: only those that get rules.
+struct ProfileWords {
+  std::vector<std::string> actions, operators, architectures, flags;
+};
+ProfileWords KnownProfileWords();
 
 }  // namespace hutch::seccomp

@@ -11,9 +11,11 @@ namespace hutch::seccomp {
 #if defined(__x86_64__)
 inline constexpr uint32_t kNativeArch = AUDIT_ARCH_X86_64;
 inline constexpr const char* kNativeArchGoName = "amd64";  // as in Docker's profile files
+inline constexpr const char* kNativeArchOciName = "SCMP_ARCH_X86_64";
 #elif defined(__aarch64__)
 inline constexpr uint32_t kNativeArch = AUDIT_ARCH_AARCH64;
 inline constexpr const char* kNativeArchGoName = "arm64";
+inline constexpr const char* kNativeArchOciName = "SCMP_ARCH_AARCH64";
 #else
 #error "hutch knows x86_64 and aarch64"
 #endif

@@ -9,13 +9,12 @@
 #include <cstring>
 
 #include "base/fault_point.h"
+#include "runtime/container_features.h"
 #include "tools/hutch_oci_commands.h"
 #include "tools/hutch_oci_log.h"
 
 namespace hutch::tools {
 namespace {
-
-constexpr char kSpecVersion[] = "1.2.0";
 
 constexpr OciCommandRow kOciCommands[] = {
     {"create", "make a container; its program waits for start", AddCreate},
@@ -51,7 +50,7 @@ void AddGlobals(CLI::App& app, OciGlobals* globals) {
 }
 
 int PrintVersion() {
-  std::printf("hutch-oci version %s\nspec: %s\n", HUTCH_VERSION, kSpecVersion);
+  std::printf("hutch-oci version %s\nspec: %s\n", HUTCH_VERSION, runtime::kOciVersion);
   return 0;
 }
 
@@ -65,16 +64,11 @@ void Prepare() {
 int Main(int argc, char** argv) {
   Prepare();
   CLI::App app("OCI runtime", "hutch-oci");
-  app.require_subcommand(1);
   OciGlobals globals;
+  globals.argv = argv;
   AddGlobals(app, &globals);
   bool version = false;
   app.add_flag("-v,--version", version, "print the version");
-  for (int i = 1; i < argc; ++i) {  // before CLI11 asks for a command
-    if (std::strcmp(argv[i], "--version") == 0 || std::strcmp(argv[i], "-v") == 0)
-      return PrintVersion();
-    if (argv[i][0] != '-') break;
-  }
   OciCommand chosen;
   for (const OciCommandRow& row : kOciCommands) {
     CLI::App* command = app.add_subcommand(row.name, row.help);
@@ -92,11 +86,13 @@ int Main(int argc, char** argv) {
     if (code != 0) WriteOciLog(globals.log, globals.log_format, "error", error.what());
     return code == 0 ? 0 : 1;
   }
-  // What enters a container must not be a file that they could write.
-  Status safe = OkStatus();
-  for (const char* name : {"create", "run", "exec", "mounts"})
-    if (app.got_subcommand(name)) safe = runtime::ProtectOwnProgram(argv);
-  const Result<int> done = safe ? chosen() : Result<int>(safe.error());
+  if (version) return PrintVersion();
+  if (!chosen) {
+    std::fputs(app.help().c_str(), stderr);
+    return 1;
+  }
+  const Status log = CheckOciLog(globals.log);
+  const Result<int> done = log ? chosen() : Result<int>(log.error());
   if (done) return *done;
   const std::string text = done.error().ToString();
   WriteOciLog(globals.log, globals.log_format, "error", text);
@@ -127,6 +123,7 @@ Result<runtime::ContainerHost> ContainerHostOf(const OciGlobals& globals) {
   host.no_group = globals.cgroup_manager == "disabled";
   host.warn = [&globals](const std::string& message) {
     WriteOciLog(globals.log, globals.log_format, "warning", message);
+    if (globals.log.empty()) std::fprintf(stderr, "hutch-oci: warning: %s\n", message.c_str());
   };
   return host;
 }

@@ -11,6 +11,7 @@
 namespace hutch::tools {
 
 struct OciGlobals {
+  char** argv = nullptr;
   std::string root;  // --root; empty: the default, see ContainerHostOf
   std::string log, log_format = "text", rootless = "auto", cgroup_manager;
   bool debug = false, systemd_cgroup = false;

@@ -7,11 +7,14 @@
 #include <memory>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "tools/hutch_oci_commands.h"
 #include "tools/hutch_oci_foreground.h"
 
 namespace hutch::tools {
 namespace {
+
+constexpr unsigned kMostListened = 1024;
 
 struct CreateOptions {
   std::string id, bundle = ".", config, console_socket, pid_file;
@@ -39,6 +42,15 @@ Result<std::string> Absolute(const std::string& path) {
   return std::string(resolved);
 }
 
+// What systemd passes on, for the program: sd_listen_fds(3).
+unsigned ListenedDescriptors() {
+  const char* count = ::getenv("LISTEN_FDS");
+  const char* pid = ::getenv("LISTEN_PID");
+  if (count == nullptr || (pid != nullptr && std::to_string(::getpid()) != pid)) return 0;
+  const Result<uint64_t> number = ParseUint(count, kMostListened);
+  return number ? static_cast<unsigned>(*number) : 0;
+}
+
 Result<runtime::CreateRequest> RequestOf(const CreateOptions& options) {
   runtime::CreateRequest request;
   request.id = options.id;
@@ -47,13 +59,15 @@ Result<runtime::CreateRequest> RequestOf(const CreateOptions& options) {
   if (request.config_file[0] != '/')
     request.config_file = request.bundle + "/" + request.config_file;
   request.console_socket = options.console_socket;
+  if (options.console_socket.empty()) request.size = CallersTerminalSize();
   if (!options.pid_file.empty() && options.pid_file[0] != '/') {
     ASSIGN_OR_RETURN(const std::string here, Absolute("."));
     request.pid_file = here + "/" + options.pid_file;
   } else {
     request.pid_file = options.pid_file;
   }
-  request.preserve_fds = options.preserve_fds;
+  request.listen_fds = ListenedDescriptors();
+  request.preserve_fds = request.listen_fds + options.preserve_fds;
   request.no_pivot = options.no_pivot;
   request.no_new_keyring = options.no_new_keyring;
   return request;
@@ -62,6 +76,7 @@ Result<runtime::CreateRequest> RequestOf(const CreateOptions& options) {
 Result<int> Create(const OciGlobals& globals, const CreateOptions& options) {
   ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
   ASSIGN_OR_RETURN(const runtime::CreateRequest request, RequestOf(options));
+  RETURN_IF_ERROR(runtime::ProtectOwnProgram(globals.argv, request.config_file));
   ASSIGN_OR_RETURN(const runtime::CreatedContainer made, runtime::CreateContainer(host, request));
   if (!made.terminal.valid()) return 0;
   IgnoreError(runtime::DeleteContainer(host, options.id, runtime::DeleteMode::kForce),
@@ -73,6 +88,7 @@ Result<int> Create(const OciGlobals& globals, const CreateOptions& options) {
 Result<int> Run(const OciGlobals& globals, const CreateOptions& options) {
   ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
   ASSIGN_OR_RETURN(const runtime::CreateRequest request, RequestOf(options));
+  RETURN_IF_ERROR(runtime::ProtectOwnProgram(globals.argv, request.config_file));
   Foreground foreground;
   if (!options.detach) RETURN_IF_ERROR(foreground.Prepare());
   ASSIGN_OR_RETURN(runtime::CreatedContainer made, runtime::CreateContainer(host, request));

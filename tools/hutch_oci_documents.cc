@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/file.h"
+#include "runtime/container_features.h"
 #include "tools/hutch_oci_commands.h"
 
 namespace hutch::tools {
@@ -59,7 +60,7 @@ Json DefaultLinux(bool rootless) {
 Json DefaultConfig(bool rootless) {
   Json caps = Json::array();
   for (const char* name : kSpecCapabilities) caps.push_back(name);
-  return {{"ociVersion", "1.2.0"},
+  return {{"ociVersion", runtime::kOciVersion},
           {"process",
            {{"terminal", true},
             {"user", {{"uid", 0}, {"gid", 0}}},
@@ -96,21 +97,7 @@ OciCommand AddSpec(CLI::App& app, const OciGlobals&) {
 
 OciCommand AddFeatures(CLI::App&, const OciGlobals&) {
   return []() -> Result<int> {
-    const Json features = {
-        {"ociVersionMin", "1.0.0"},
-        {"ociVersionMax", "1.2.0"},
-        {"hooks",
-         {"prestart", "createRuntime", "createContainer", "startContainer", "poststart",
-          "poststop"}},
-        {"linux",
-         {{"namespaces", {"cgroup", "ipc", "mount", "network", "pid", "time", "user", "uts"}},
-          {"cgroup",
-           {{"v1", true}, {"v2", true}, {"systemd", true}, {"systemdUser", true}, {"rdma", true}}},
-          {"apparmor", {{"enabled", true}}},
-          {"selinux", {{"enabled", true}}},
-          {"intelRdt", {{"enabled", false}}},
-          {"mountExtensions", {{"idmap", {{"enabled", false}}}}}}}};
-    std::printf("%s\n", features.dump(2).c_str());
+    std::printf("%s\n", runtime::ContainerFeatures().dump(2).c_str());
     return 0;
   };
 }

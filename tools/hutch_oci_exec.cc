@@ -40,8 +40,11 @@ Result<int> Exec(const OciGlobals& globals, ExecOptions& options) {
   if (!options.label.empty()) request.process_label = options.label;
   if (options.no_new_privileges) request.no_new_privileges = true;
   request.terminal = options.tty;
+  request.size = CallersTerminalSize();
   if (request.process_file.empty() && request.args.empty())
     return Error{.code = Code::kInvalidArgument, .what = "process args cannot be empty"};
+  RETURN_IF_ERROR(
+      runtime::ProtectOwnProgram(globals.argv, runtime::ConfigFileOf(host.root, options.id)));
   Foreground foreground;
   if (!options.detach) RETURN_IF_ERROR(foreground.Prepare());
   ASSIGN_OR_RETURN(runtime::CreatedContainer made,

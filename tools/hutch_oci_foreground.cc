@@ -51,6 +51,12 @@ void PassSignal(int signals_fd, const Pidfd& process, int terminal_fd) {
 
 }  // namespace
 
+oci::ConsoleSize CallersTerminalSize() {
+  winsize size{};
+  if (::ioctl(STDIN_FILENO, TIOCGWINSZ, &size) != 0) return {};
+  return {.height = size.ws_row, .width = size.ws_col};
+}
+
 Foreground::~Foreground() {
   if (signals_.valid()) ::sigprocmask(SIG_SETMASK, &former_mask_, nullptr);
 }

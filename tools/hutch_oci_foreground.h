@@ -7,8 +7,12 @@
 #include "base/pidfd.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "oci/container_config.h"
 
 namespace hutch::tools {
+
+// Of the terminal at stdin; 0 and 0 when it is none.
+oci::ConsoleSize CallersTerminalSize();
 
 class Foreground {
  public:

@@ -10,6 +10,12 @@
 
 namespace hutch::tools {
 
+Status CheckOciLog(const std::string& path) {
+  if (path.empty()) return OkStatus();
+  const Result<UniqueFd> file = Open(path, O_WRONLY | O_APPEND | O_CREAT, 0644);
+  return file ? OkStatus() : Status(file.error());
+}
+
 void WriteOciLog(const std::string& path, const std::string& format, const char* level,
                  const std::string& message) {
   if (path.empty()) return;

@@ -3,10 +3,15 @@
 
 #include <string>
 
+#include "base/result.h"
+
 namespace hutch::tools {
 
 // Adds one line to the file: {"level","msg","time"} with format "json", else level="..." text.
 // Nothing for an empty path. A log that cannot be written is no reason to fail.
+// Whether lines can be added to it; makes it when it is not there.
+Status CheckOciLog(const std::string& path);
+
 void WriteOciLog(const std::string& path, const std::string& format, const char* level,
                  const std::string& message);
 

@@ -1,5 +1,6 @@
-// state, list, kill, delete, ps, pause, resume, mounts.
+// state, list, kill, delete, pause, resume, mounts.
 #include <pwd.h>
+#include <regex.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -85,36 +86,23 @@ Result<int> SignalNumber(const std::string& text) {
   return Error{.code = Code::kInvalidArgument, .what = "unknown signal \"" + text + "\""};
 }
 
-Result<int> PrintProcesses(const OciGlobals& globals, const std::string& id,
-                           const std::string& format, const std::vector<std::string>& options) {
-  ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
-  ASSIGN_OR_RETURN(const std::vector<pid_t> pids, runtime::ContainerPids(host, id));
-  if (format == "json") {
-    std::printf("%s\n", oci::PrintJson(oci::Json(pids)).c_str());
-    return 0;
+// --regex: a POSIX extended one, of the ids below --root; the first failure is told, all are tried.
+Status DeleteMatching(const runtime::ContainerHost& host, const std::string& pattern,
+                      runtime::DeleteMode mode) {
+  regex_t compiled;
+  if (::regcomp(&compiled, pattern.c_str(), REG_EXTENDED | REG_NOSUB) != 0)
+    return Error{.code = Code::kInvalidArgument,
+                 .what = "\"" + pattern + "\" is no regular expression",
+                 .field = "--regex"};
+  Status first = OkStatus();
+  Result<std::vector<std::string>> ids = runtime::ListContainers(host.root);
+  for (const std::string& id : ids ? *ids : std::vector<std::string>()) {
+    if (::regexec(&compiled, id.c_str(), 0, nullptr, 0) != 0) continue;
+    Status deleted = runtime::DeleteContainer(host, id, mode);
+    if (first && !deleted) first = std::move(deleted);
   }
-  // The table is ps(1)'s own, for these processes only.
-  std::string command = "ps";
-  for (const std::string& option : options.empty() ? std::vector<std::string>{"-ef"} : options)
-    command += " '" + option + "'";
-  FILE* table = ::popen(command.c_str(), "re");
-  if (table == nullptr) return SysError(errno, "ps");
-  char line[4096];
-  size_t column = 0;
-  for (bool header = true; std::fgets(line, sizeof line, table) != nullptr; header = false) {
-    std::vector<std::string> fields = Split(line, ' ');
-    std::erase(fields, "");
-    if (header) {
-      while (column < fields.size() && Trim(fields[column]) != "PID") ++column;
-      std::fputs(line, stdout);
-      continue;
-    }
-    for (const pid_t pid : pids)
-      if (column < fields.size() && Trim(fields[column]) == std::to_string(pid))
-        std::fputs(line, stdout);
-  }
-  if (::pclose(table) != 0) return Error{.code = Code::kKernel, .what = "ps failed"};
-  return 0;
+  ::regfree(&compiled);
+  return ids ? first : Status(std::move(ids).error());
 }
 
 }  // namespace
@@ -160,23 +148,15 @@ OciCommand AddKill(CLI::App& app, const OciGlobals& globals) {
 OciCommand AddDelete(CLI::App& app, const OciGlobals& globals) {
   const IdOption id = AddId(app);
   const auto force = std::make_shared<bool>(false);
+  const auto regex = std::make_shared<bool>(false);
   app.add_flag("-f,--force", *force, "kill it first; one that is not there is no error");
-  return [id, force, &globals]() -> Result<int> {
+  app.add_flag("-r,--regex", *regex, "ID is a regular expression: all that it matches");
+  return [id, force, regex, &globals]() -> Result<int> {
     ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
-    RETURN_IF_ERROR(runtime::DeleteContainer(
-        host, *id, *force ? runtime::DeleteMode::kForce : runtime::DeleteMode::kStoppedOnly));
+    const auto mode = *force ? runtime::DeleteMode::kForce : runtime::DeleteMode::kStoppedOnly;
+    RETURN_IF_ERROR(*regex ? DeleteMatching(host, *id, mode)
+                           : runtime::DeleteContainer(host, *id, mode));
     return 0;
-  };
-}
-
-OciCommand AddPs(CLI::App& app, const OciGlobals& globals) {
-  const IdOption id = AddId(app);
-  const auto format = std::make_shared<std::string>("table");
-  app.prefix_command();
-  app.add_option("-f,--format", *format, "table or json")->check(CLI::IsMember({"table", "json"}));
-  CLI::App* command = &app;
-  return [id, format, command, &globals] {
-    return PrintProcesses(globals, *id, *format, command->remaining());
   };
 }
 
@@ -198,6 +178,8 @@ OciCommand AddMountsCommand(CLI::App& app, const OciGlobals& globals) {
   app.add_option("file", *file, "a JSON array, as `mounts` of config.json")->required();
   return [action, id, file, &globals]() -> Result<int> {
     ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
+    RETURN_IF_ERROR(
+        runtime::ProtectOwnProgram(globals.argv, runtime::ConfigFileOf(host.root, *id)));
     const auto change = *action == "add" ? runtime::AddMounts : runtime::RemoveMounts;
     RETURN_IF_ERROR(change(host, *id, *file));
     return 0;

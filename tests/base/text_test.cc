@@ -25,6 +25,16 @@ TEST(Text, IdsStopBelowTheNoChangeValue) {
     EXPECT_FALSE(ParseId(bad).has_value()) << bad;
 }
 
+TEST(Text, NumberListsAreRangesAndNumbers) {
+  using List = std::vector<uint32_t>;
+  EXPECT_EQ(*ParseNumberList("0-3,7", 7), (List{0, 1, 2, 3, 7}));
+  EXPECT_EQ(*ParseNumberList("5", 7), (List{5}));
+  EXPECT_EQ(*ParseNumberList("7,0-1,1,2-2", 7), (List{0, 1, 2, 7}));
+  for (const char* bad : {"", ",", "0,", ",0", "3-1", "-1", "1-", "-", "1--2", "1-2-3", "a", "0 1",
+                          "0, 1", "8", "0-8", "4294967296", "0-4294967295", "0x1"})
+    EXPECT_FALSE(ParseNumberList(bad, 7).has_value()) << bad;
+}
+
 TEST(Text, SizesKnowTheirUnitsAndTheirRange) {
   struct Row {
     const char* text;

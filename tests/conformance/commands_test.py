@@ -2,7 +2,7 @@
 import json
 import subprocess
 
-from bundle import base_config
+from bundle import base_config, bind
 from case import Case
 from runtime import program_path
 
@@ -63,6 +63,39 @@ class Commands(Case):
         self.assertIn("CAP_SYS_ADMIN", features["linux"]["capabilities"])
         self.assertTrue(features["linux"]["seccomp"]["enabled"])
         self.assertIn("SCMP_ACT_ERRNO", features["linux"]["seccomp"]["actions"])
+
+    def test_features_are_true(self):
+        """What it says that it knows is taken."""
+        features = json.loads(self.plain("features").stdout)
+        for version in (features["ociVersionMin"], features["ociVersionMax"]):
+            config = base_config("true")
+            config["ociVersion"] = version
+            self.run_to_end(config)
+        (self.work / "data").mkdir()
+        config = base_config("true")
+        for word in sorted(set(features["mountOptions"]) - {"bind", "idmap", "ridmap", "remount", "tmpcopyup"}):
+            config["mounts"].append(bind(self.work / "data", f"/work/{word}", word))
+        self.run_to_end(config)
+        seccomp = features["linux"]["seccomp"]
+        flags = set(seccomp["supportedFlags"]) - {"SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV"}  # of a listener
+        calls = [{"names": ["personality"], "action": action} for action in seccomp["actions"] if action != "SCMP_ACT_NOTIFY"]
+        calls += [{"names": ["personality"], "action": "SCMP_ACT_ERRNO", "args": [{"index": 0, "value": 1, "valueTwo": 1, "op": op}]}
+                  for op in seccomp["operators"]]
+        for call in calls:
+            config = base_config("true")
+            config["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW", "architectures": seccomp["archs"], "flags": sorted(flags),
+                                          "syscalls": [call]}
+            self.run_to_end(config)
+        config = base_config("true")
+        config["process"]["capabilities"]["bounding"] = features["linux"]["capabilities"]
+        self.run_to_end(config)
+
+    def test_features_of_version_1_3(self):
+        features = json.loads(self.plain("features").stdout)["linux"]
+        self.assertTrue(features["netDevices"]["enabled"])
+        self.assertTrue(features["mountExtensions"]["idmap"]["enabled"])
+        self.assertIn("MPOL_BIND", features["memoryPolicy"]["modes"])
+        self.assertIn("MPOL_F_STATIC_NODES", features["memoryPolicy"]["flags"])
 
     def test_a_json_log_has_the_error(self):
         log = self.work / "log"

@@ -93,6 +93,10 @@ class Process(Case):
         done = self.exec(name, "grep CapEff /proc/self/status", "--cap", "CAP_SYS_NICE")
         self.assertEqual(int(done.stdout.split()[1], 16), mask(SOME_CAPABILITIES) | mask(["CAP_SYS_NICE"]))
 
+    def test_an_unknown_capability_is_an_error(self):
+        name = self.sleeper()
+        self.assertNotEqual(self.exec(name, "true", "--cap", "CAP_UNKNOWN", check=False).returncode, 0)
+
     def test_kept_descriptors(self):
         name = self.sleeper()
         (self.work / "kept").write_text("through")

@@ -1,7 +1,10 @@
 """config.json: process."""
+import json
 import os
+import shutil
 import signal
 import subprocess
+import unittest
 
 from bundle import ALL_CAPABILITIES, SOME_CAPABILITIES, base_config, shell_config, without_namespace
 from case import Case
@@ -219,6 +222,80 @@ class Capabilities(Case):
         with open(f"/proc/{self.pid(name)}/status", encoding="utf-8") as file:
             rows = dict(line.split(":", 1) for line in file)
         self.assertEqual({int(rows[line], 16) for line in ("CapEff", "CapPrm", "CapBnd")}, {mask(SOME_CAPABILITIES)})
+
+
+class UngrantedCapabilities(Case):
+    """Logged as a warning, and no failure."""
+
+    def warnings_of(self, capabilities, script="grep ^Cap /proc/self/status"):
+        log = self.work / "log"
+        config = shell_config(script)
+        config["process"]["capabilities"] = capabilities
+        self.bundle.write(config)
+        done = self.runtime.call("--log", log, "--log-format", "json", "run", "--bundle", self.bundle.path, self.name())
+        rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        rows_of = dict(line.split(":\t") for line in done.stdout.splitlines())
+        return [row["msg"] for row in rows if row["level"] == "warning"], {name: int(rows_of[line], 16) for name, line in LINES.items()}
+
+    def test_an_unknown_one(self):
+        warnings, got = self.warnings_of({name: ["CAP_KILL", "CAP_NOSUCH", "KILL"] for name in ("bounding", "permitted", "effective")})
+        self.assertIn("CAP_NOSUCH", " ".join(warnings))
+        self.assertEqual(got["bounding"], mask(["CAP_KILL"]))
+
+    def test_an_ambient_one_that_is_not_inheritable(self):
+        some = ["CAP_KILL", "CAP_CHOWN"]
+        warnings, got = self.warnings_of({"bounding": some, "permitted": some, "effective": some, "inheritable": some[:1], "ambient": some})
+        self.assertRegex(" ".join(warnings), "ambient.*CAP_CHOWN")
+        self.assertEqual(got["ambient"], mask(some[:1]))
+
+    def test_an_effective_one_that_is_not_permitted(self):
+        warnings, got = self.warnings_of({"bounding": ["CAP_KILL"], "permitted": [], "effective": ["CAP_KILL"]})
+        self.assertRegex(" ".join(warnings), "effective.*CAP_KILL")
+        self.assertEqual(got["bounding"], mask(["CAP_KILL"]))
+
+    def test_one_that_the_runtime_has_not(self):
+        log = self.work / "log"
+        self.bundle.write(shell_config("grep ^CapBnd /proc/self/status"))
+        drop = ["capsh", "--drop=cap_kill", "--", "-c", 'exec "$0" "$@"']
+        if not shutil.which(drop[0]):
+            self.skipTest("no capsh")
+        words = self.runtime.words("--log", log, "--log-format", "json", "run", "--bundle", self.bundle.path, self.name())
+        done = subprocess.run([*drop, *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=20)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("CAP_KILL", log.read_text())
+        self.assertEqual(int(done.stdout.split()[1], 16) & mask(["CAP_KILL"]), 0)
+
+    def test_usual_ones_are_granted_without_a_word(self):
+        warnings, got = self.warnings_of({name: SOME_CAPABILITIES for name in SETS})
+        self.assertEqual(warnings, [])
+        self.assertEqual(got["ambient"], mask(SOME_CAPABILITIES))
+
+
+class Labels(Case):
+    """One that cannot be had is an error: the process would have more rights than its owner thinks."""
+
+    def test_an_apparmor_profile_that_is_not_there(self):
+        config = base_config("true")
+        config["process"]["apparmorProfile"] = "conformance-nosuch"
+        self.refused(config, "apparmor")
+        name = self.sleeper()
+        document = {"args": ["true"], "env": ["PATH=/bin"], "cwd": "/", "apparmorProfile": "conformance-nosuch"}
+        (self.work / "process.json").write_text(json.dumps(document))
+        self.assertNotEqual(self.runtime.call("exec", "--process", self.work / "process.json", name, check=False).returncode, 0)
+
+    def test_no_apparmor_profile_at_all(self):
+        config = base_config("true")
+        config["process"]["apparmorProfile"] = "unconfined"
+        self.run_to_end(config)
+
+    @unittest.skipIf(os.path.exists("/sys/fs/selinux/enforce"), "a host with SELinux")
+    def test_an_selinux_label_without_selinux(self):
+        config = base_config("true")
+        config["process"]["selinuxLabel"] = "system_u:system_r:container_t:s0:c1,c2"
+        self.refused(config, "selinux")
+        config = base_config("true")
+        config["linux"]["mountLabel"] = "system_u:object_r:container_file_t:s0:c1,c2"
+        self.refused(config)
 
 
 class Options(Case):

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "cgroups/layout.h"
 #include "gtest/gtest.h"
 #include "runtime/container.h"
 #include "runtime/container_creation.h"
@@ -96,6 +97,29 @@ TEST_F(ContainerCreate, IsUndoneByDelete) {
   EXPECT_TRUE(DeleteContainer(host_, request_.id, DeleteMode::kForce).has_value());
   EXPECT_TRUE(made->init.HasEnded());
   EXPECT_FALSE(PathExists(host_.root + "/" + request_.id));
+}
+
+// A group that was killed once, as a service's is when it is stopped by force.
+TEST_F(ContainerCreate, WorksInAGroupThatWasKilledOnce) {
+  const auto mounts = cgroups::VisibleCgroupMounts();
+  ASSERT_TRUE(mounts.has_value());
+  const auto v2 =
+      std::find_if(mounts->begin(), mounts->end(), [](const auto& m) { return m.is_v2; });
+  ASSERT_NE(v2, mounts->end());
+  const std::string group = v2->mount_point + "/hutch-killed-once-" + std::to_string(::getpid());
+  ASSERT_EQ(::mkdir(group.c_str(), 0755), 0);
+  const std::string home = v2->mount_point;
+  ASSERT_TRUE(WriteExisting(group + "/cgroup.kill", "1").has_value());
+  ASSERT_TRUE(WriteExisting(group + "/cgroup.procs", "0").has_value());
+  const auto made = CreateContainer(host_, request_);
+  EXPECT_TRUE(made.has_value()) << made.error().ToString();
+  if (made) {
+    const auto view = ViewContainer(host_, request_.id);
+    EXPECT_TRUE(view.has_value() && view->status == ContainerStatus::kCreated);
+    EXPECT_TRUE(DeleteContainer(host_, request_.id, DeleteMode::kForce).has_value());
+  }
+  EXPECT_TRUE(WriteExisting(home + "/cgroup.procs", "0").has_value());
+  EXPECT_EQ(::rmdir(group.c_str()), 0);
 }
 
 TEST_F(ContainerCreate, RefusesAnIdTwice) {
