@@ -305,6 +305,19 @@ Result<ContainerProcess> ParseContainerProcess(const Json& json, const std::stri
   return process;
 }
 
+Result<std::vector<ContainerMount>> ParseContainerMounts(const Json& json,
+                                                         const std::string& path) {
+  if (!json.is_array()) return Invalid(path, "must be an array");
+  if (json.size() > kMostItems) return Invalid(path, "has too many items");
+  std::vector<ContainerMount> mounts;
+  for (size_t i = 0; i < json.size(); ++i) {
+    ASSIGN_OR_RETURN(ContainerMount mount,
+                     ParseMount(json[i], path + "[" + std::to_string(i) + "]"));
+    mounts.push_back(std::move(mount));
+  }
+  return mounts;
+}
+
 Result<ContainerConfig> ParseContainerConfig(const Json& json) {
   ContainerConfig config;
   ConfigReader reader(json, "");

@@ -167,12 +167,16 @@ struct ContainerConfig {
   ContainerLinux linux_;
 };
 
-// The whole document; `process` alone (exec --process); linux.resources alone (update). Unknown
+// The whole document; `process` alone (exec --process); linux.resources alone (update); an array of
+// mounts alone (mounts add). Unknown
 // members are ignored. kInvalidArgument and kUnsupported with the JSON path in text and `field`.
 Result<ContainerConfig> ParseContainerConfig(const Json& json);
 Result<ContainerProcess> ParseContainerProcess(const Json& json,
                                                const std::string& path = "process");
 Result<ContainerResources> ParseContainerResources(const Json& json,
                                                    const std::string& path = "linux.resources");
+
+Result<std::vector<ContainerMount>> ParseContainerMounts(const Json& json,
+                                                         const std::string& path = "mounts");
 
 }  // namespace hutch::oci

@@ -80,10 +80,8 @@ std::string PathOfFd(int fd) {
 }
 
 // Decided by where the descriptor is, not by how the destination is written.
-Status CheckNotInProc(int root_fd, const oci::ContainerMount& mount, int tree_fd, int target_fd) {
-  const std::string root = PathOfFd(root_fd);
-  std::string path = PathOfFd(target_fd);
-  if (root != "/" && path.starts_with(root)) path = path.substr(root.size());
+Status CheckNotInProc(const PreparedContainerMounts& m, const oci::ContainerMount& mount,
+                      int tree_fd, int target_fd) {
   const auto refuse = [&mount] {
     return Error{
         .code = Code::kForbidden,
@@ -91,6 +89,13 @@ Status CheckNotInProc(int root_fd, const oci::ContainerMount& mount, int tree_fd
         .field = "mounts"};
   };
   struct statfs fs {};
+  if (m.where.running) {
+    if (::fstatfs(target_fd, &fs) != 0) return SysError(errno, "statfs of a target");
+    return fs.f_type == PROC_SUPER_MAGIC ? Status(refuse()) : OkStatus();
+  }
+  const std::string root = PathOfFd(m.root.get());
+  std::string path = PathOfFd(target_fd);
+  if (root != "/" && path.starts_with(root)) path = path.substr(root.size());
   if (path == "/proc") {
     if (::fstatfs(tree_fd, &fs) != 0) return SysError(errno, "statfs of a mount");
     if (fs.f_type == PROC_SUPER_MAGIC) return OkStatus();
@@ -249,7 +254,7 @@ Status AttachMount(PreparedContainerMounts& m, const oci::ContainerMount& mount,
   }
   const TargetKind kind = S_ISDIR(st.st_mode) ? TargetKind::kDirectory : TargetKind::kFile;
   ASSIGN_OR_RETURN(UniqueFd target, OpenOrMakeTarget(m.root.get(), path, kind, last));
-  RETURN_IF_ERROR(CheckNotInProc(m.root.get(), mount, tree_fd, target.get()));
+  RETURN_IF_ERROR(CheckNotInProc(m, mount, tree_fd, target.get()));
   const int rc = sys::MoveMount(tree_fd, "", target.get(), "",
                                 MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
   if (rc < 0) return MountError(-rc, mount);

@@ -326,11 +326,12 @@ Status PrepareMount(PreparedContainerMounts& m, size_t index) {
   }
   const bool mapped = options.idmap || !mount.uid_mappings.empty();
   const bool peer = ReachesHost(m, options) && !RootIsShared(m);
-  if (!m.where.user_namespace && !mapped && !peer) return OkStatus();
+  if (!m.where.user_namespace && !m.where.running && !mapped && !peer) return OkStatus();
   Result<UniqueFd> tree = BindTree(m, mount, options);
   if (tree)
     m.sources[index] = std::move(*tree);
-  else if (::geteuid() == 0 || mapped)  // an ordinary user's child does it in its own namespace
+  else if (::geteuid() == 0 || mapped ||
+           m.where.running)  // an ordinary user's child does it itself
     return std::move(tree).error();
   return OkStatus();
 }
@@ -356,6 +357,50 @@ Result<PreparedContainerMounts> PrepareContainerMounts(const oci::ContainerConfi
     ASSIGN_OR_RETURN(m.device_tree, MakeDeviceNodes(config));
   }
   return m;
+}
+
+Result<PreparedContainerMounts> PrepareAddedMounts(const oci::ContainerConfig& config,
+                                                   ContainerMountSurroundings where) {
+  PreparedContainerMounts m;
+  m.config = &config;
+  m.where = std::move(where);
+  m.where.running = true;
+  m.sources.resize(config.mounts.size());
+  m.links.resize(config.mounts.size());
+  for (size_t i = 0; i < config.mounts.size(); ++i) {
+    const oci::ContainerMount& mount = config.mounts[i];
+    ASSIGN_OR_RETURN(const ContainerMountOptions options, OptionsOf(m, mount));
+    // What is there could change while it is copied.
+    if (!IsBind(mount, options) && (mount.type != "tmpfs" || options.copy_up))
+      return Error{.code = Code::kUnsupported,
+                   .what = "the mount at " + mount.destination +
+                           ": a container that runs gets bind mounts and empty tmpfs only",
+                   .field = "mounts"};
+    RETURN_IF_ERROR(PrepareMount(m, i));
+  }
+  return m;
+}
+
+Status AddContainerMounts(PreparedContainerMounts& m) {
+  ::umask(0);
+  ASSIGN_OR_RETURN(m.root, Open("/", O_PATH | O_DIRECTORY));
+  for (size_t i = 0; i < m.config->mounts.size(); ++i) RETURN_IF_ERROR(MountOne(m, i));
+  return OkStatus();
+}
+
+// By the directory's descriptor and a name: whoever changes the tree meanwhile leads it nowhere.
+Status RemoveContainerMounts(const std::vector<oci::ContainerMount>& mounts) {
+  ASSIGN_OR_RETURN(const UniqueFd root, Open("/", O_PATH | O_DIRECTORY));
+  for (auto mount = mounts.rbegin(); mount != mounts.rend(); ++mount) {
+    ASSIGN_OR_RETURN(const RootedPath place,
+                     RootedPath::Make(root.get(), CleanPath(mount->destination)));
+    std::string name;
+    ASSIGN_OR_RETURN(const UniqueFd parent, place.OpenParent(&name));
+    if (::fchdir(parent.get()) != 0) return SysError(errno, mount->destination);
+    if (::umount2(name.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
+      return SysError(errno, "unmount " + mount->destination);
+  }
+  return OkStatus();
 }
 
 Status MakeContainerMounts(PreparedContainerMounts& m) {

@@ -19,6 +19,7 @@ struct ContainerMountSurroundings {
   bool own_mounts = true;  // a mount namespace of its own; else nothing can be mounted or sealed
   bool no_pivot = false;
   bool cgroup_namespace = false;
+  bool running = false;  // its /proc is the container's, and nothing in it is believed
   bool own_network = false, own_ipc = false, own_uts = false;  // namespaces not the host's
 };
 
@@ -45,5 +46,15 @@ Status MakeContainerMounts(PreparedContainerMounts& mounts);
 Status EnterContainerRoot(PreparedContainerMounts& mounts);
 // Sysctls, masked and read-only paths, the read-only root, its propagation.
 Status SealContainerRoot(PreparedContainerMounts& mounts);
+
+// More mounts for a container that runs: prepared in the parent, made in the container's mount and
+// user namespaces, by a process that has nothing else of the container's. kUnsupported for what
+// would be made from our own namespaces (only binds and tmpfs are not), kForbidden on procfs.
+Result<PreparedContainerMounts> PrepareAddedMounts(const oci::ContainerConfig& config,
+                                                   ContainerMountSurroundings where);
+Status AddContainerMounts(PreparedContainerMounts& mounts);
+// There, too: the topmost mount at each destination, the last one first. kKernel (EINVAL) where
+// nothing is mounted.
+Status RemoveContainerMounts(const std::vector<oci::ContainerMount>& mounts);
 
 }  // namespace hutch::rootfs

@@ -77,6 +77,12 @@ Status UpdateContainer(const ContainerHost& host, const std::string& id,
 Result<cgroups::ContainerGroup> OpenContainerGroup(const ContainerHost& host,
                                                    const std::string& id);
 
+// The mounts of a JSON file (an array, as `mounts` of config.json) for a container that lives: see
+// rootfs/container_mounts.h for which. A failure leaves those before it. Needs CAP_SYS_ADMIN over
+// the sources' mount namespace.
+Status AddMounts(const ContainerHost& host, const std::string& id, const std::string& file);
+Status RemoveMounts(const ContainerHost& host, const std::string& id, const std::string& file);
+
 struct ExecRequest {
   std::string process_file;  // --process; empty: the container's own process with what follows
   std::vector<std::string> args;

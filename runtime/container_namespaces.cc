@@ -251,12 +251,16 @@ Result<std::vector<oci::IdMapping>> ReadMap(const std::string& path) {
   return maps;
 }
 
-Status ReadMapsOfProcess(pid_t pid, oci::ContainerLinux* linux_part) {
+}  // namespace
+
+Status ReadIdMaps(pid_t pid, oci::ContainerLinux* linux_part) {
   const std::string process = "/proc/" + std::to_string(pid);
   ASSIGN_OR_RETURN(linux_part->uid_mappings, ReadMap(process + "/uid_map"));
   ASSIGN_OR_RETURN(linux_part->gid_mappings, ReadMap(process + "/gid_map"));
   return OkStatus();
 }
+
+namespace {
 
 Status ReadMapsOfNamespace(int user_fd, oci::ContainerLinux* linux_part) {
   ASSIGN_OR_RETURN(SocketPair pair, MakeSeqpacketPair());
@@ -271,8 +275,7 @@ Status ReadMapsOfNamespace(int user_fd, oci::ContainerLinux* linux_part) {
   ASSIGN_OR_RETURN(const ClonedProcess helper, CloneContainer(request));
   pair.b.reset();
   const Result<ReceivedNote> joined = ExpectNote(pair.a.get(), Note::kReady);
-  Status read =
-      joined ? ReadMapsOfProcess(helper.process.pid(), linux_part) : Status(joined.error());
+  Status read = joined ? ReadIdMaps(helper.process.pid(), linux_part) : Status(joined.error());
   RETURN_IF_ERROR(helper.process.Signal(SIGKILL));
   while (::waitpid(helper.process.pid(), nullptr, 0) < 0 && errno == EINTR) continue;
   return read;

@@ -83,6 +83,9 @@ Result<ClonedProcess> CloneContainer(const CloneRequest& request);
 // short-lived process in it).
 Status FillIdMaps(const NamespacePlan& plan, oci::ContainerLinux* linux_part);
 
+// The id maps of a process's user namespace, as seen from ours.
+Status ReadIdMaps(pid_t pid, oci::ContainerLinux* linux_part);
+
 // Writes uid_map, gid_map (and setgroups, as an ordinary user with no helper). With newuidmap and
 // newgidmap where the kernel does not let the caller write the map itself.
 Status WriteIdMaps(pid_t pid, const std::vector<oci::IdMapping>& uids,

@@ -31,6 +31,7 @@ constexpr OciCommandRow kOciCommands[] = {
     {"ps", "list the processes of a container", AddPs},
     {"pause", "freeze every process", AddPause},
     {"resume", "thaw every process", AddResume},
+    {"mounts", "add or remove mounts of a container that runs", AddMountsCommand},
     {"update", "change resource limits", AddUpdate},
     {"events", "print statistics and out-of-memory events", AddEvents},
     {"features", "print what this runtime supports", AddFeatures},

@@ -41,6 +41,7 @@ OciCommand AddDelete(CLI::App& app, const OciGlobals& globals);
 OciCommand AddPs(CLI::App& app, const OciGlobals& globals);
 OciCommand AddPause(CLI::App& app, const OciGlobals& globals);
 OciCommand AddResume(CLI::App& app, const OciGlobals& globals);
+OciCommand AddMountsCommand(CLI::App& app, const OciGlobals& globals);
 OciCommand AddUpdate(CLI::App& app, const OciGlobals& globals);
 OciCommand AddEvents(CLI::App& app, const OciGlobals& globals);
 OciCommand AddFeatures(CLI::App& app, const OciGlobals& globals);

@@ -1,4 +1,4 @@
-// state, list, kill, delete, pause, resume.
+// state, list, kill, delete, pause, resume, mounts.
 #include <pwd.h>
 #include <regex.h>
 #include <signal.h>
@@ -180,6 +180,24 @@ OciCommand AddPause(CLI::App& app, const OciGlobals& globals) {
 
 OciCommand AddResume(CLI::App& app, const OciGlobals& globals) {
   return Simple(AddId(app), globals, runtime::ResumeContainer);
+}
+
+OciCommand AddMountsCommand(CLI::App& app, const OciGlobals& globals) {
+  const auto action = std::make_shared<std::string>();
+  app.add_option("action", *action, "add or remove")
+      ->required()
+      ->check(CLI::IsMember({"add", "remove"}));
+  const IdOption id = AddId(app);
+  const auto file = std::make_shared<std::string>();
+  app.add_option("file", *file, "a JSON array, as `mounts` of config.json")->required();
+  return [action, id, file, &globals]() -> Result<int> {
+    ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
+    RETURN_IF_ERROR(
+        runtime::ProtectOwnProgram(globals.argv, runtime::ConfigFileOf(host.root, *id)));
+    const auto change = *action == "add" ? runtime::AddMounts : runtime::RemoveMounts;
+    RETURN_IF_ERROR(change(host, *id, *file));
+    return 0;
+  };
 }
 
 }  // namespace hutch::tools

@@ -1,4 +1,5 @@
 """config.json: root and mounts."""
+import json
 import os
 import pathlib
 import subprocess
@@ -340,6 +341,64 @@ class Links(Case):
             config = base_config("true")
             config["mounts"].append(mount("/work", "tmpfs", options=(word,)))
             self.refused(config, word)
+
+
+class Added(Case):
+    """crun's `mounts` command, to a container that runs."""
+    def setUp(self):
+        super().setUp()
+        (self.work / "data").mkdir()
+        (self.work / "data/file").write_text("data")
+
+    def change(self, action, name, mounts, check=True):
+        file = self.work / "mounts.json"
+        file.write_text(json.dumps(mounts))
+        return self.runtime.call("mounts", action, name, file, check=check)
+
+    def test_added_and_removed(self):
+        mounts = [bind(self.work / "data", "/made/here", "ro"), mount("/made/here2", "tmpfs", options=("size=64k",)), bind(self.work / "data/file", "/etc/one")]
+        look = "cat /made/here/file /etc/one; awk '$5 ~ /made/ { print $5 }' /proc/self/mountinfo"
+        before = pathlib.Path("/proc/self/mountinfo").read_text()
+        self.bundle.give(HOST_IDS, HOST_IDS)
+        for change in (None, with_user_namespace):
+            name = self.sleeper(change)
+            self.change("add", name, mounts)
+            self.assertEqual(self.exec(name, look).stdout.split(), ["datadata/made/here", "/made/here2"])
+            self.assertNotEqual(self.exec(name, "touch /made/here/new", check=False).returncode, 0)
+            self.change("remove", name, mounts)
+            self.assertEqual(self.exec(name, look, check=False).stdout, "")
+            self.assertEqual(pathlib.Path("/proc/self/mountinfo").read_text(), before)
+            self.assertEqual((self.work / "data/file").read_text(), "data")
+            self.runtime.call("delete", "--force", name)
+            self.assertEqual(os.stat(self.bundle.rootfs / "made/here2").st_uid, HOST_IDS if change else 0)
+            for path in ("made/here", "made/here2", "made"):
+                (self.bundle.rootfs / path).rmdir()
+
+    def test_links_stay_in_the_root(self):
+        victim = self.work / "victim"
+        victim.mkdir()
+        name = self.sleeper()
+        self.exec(name, f"ln -s /../../../..{victim} /work/out")
+        self.change("add", name, [bind(self.work / "data", "/work/out/below")])
+        self.assertEqual(list(victim.iterdir()), [])
+        self.assertEqual(self.exec(name, "cat /work/out/below/file").stdout, "data")
+        self.change("remove", name, [bind(self.work / "data", "/work/out/below")])
+
+    def test_nothing_of_procfs_is_covered(self):
+        name = self.sleeper()
+        self.exec(name, "ln -s /proc /work/link")
+        for path in ("/proc", "/proc/sys/kernel", "/work/link/self", "/work/link/1/attr"):
+            self.assertNotEqual(self.change("add", name, [bind(self.work / "data", path)], check=False).returncode, 0)
+        self.assertEqual(self.exec(name, "grep -c ' /proc' /proc/self/mountinfo").stdout.strip(), "1")
+
+    def test_what_would_show_the_hosts_namespaces_is_refused(self):
+        name = self.sleeper()
+        for kind in ("proc", "sysfs", "mqueue", "cgroup2"):
+            self.assertNotEqual(self.change("add", name, [mount("/work", kind)], check=False).returncode, 0)
+        self.assertNotIn("/work", self.exec(name, "cat /proc/self/mountinfo").stdout)
+
+    def test_removing_what_is_not_mounted_is_an_error(self):
+        self.assertNotEqual(self.change("remove", self.sleeper(), [bind(self.work / "data", "/work")], check=False).returncode, 0)
 
 
 class FileSystems(Case):
