@@ -18,7 +18,6 @@ namespace hutch::cgroups {
 namespace {
 
 constexpr size_t kMaxProcsBytes = 4u << 20;
-constexpr int kMaxDepth = 64;     // of groups made inside
 constexpr int kRecheckMs = 10;    // the kernel may hold back a notification that long
 constexpr size_t kSpinReads = 8;  // mostly it is frozen within 0.1 ms
 
@@ -32,8 +31,8 @@ Error Named(Error error, const std::string& path) {
   return error;
 }
 
-Status AddPids(const std::string& path, int depth, std::vector<pid_t>* pids) {
-  const auto text = ReadFile(path + "/cgroup.procs", kMaxProcsBytes);
+Status AddPids(int dir_fd, std::vector<pid_t>* pids) {
+  const auto text = ReadFileAt(dir_fd, "cgroup.procs", kMaxProcsBytes);
   // EOPNOTSUPP: a threaded group, whose processes are listed further up. ENODEV: gone meanwhile.
   if (!text && text.error().sys != EOPNOTSUPP && text.error().sys != ENODEV &&
       text.error().code != Code::kNotFound)
@@ -43,11 +42,6 @@ Status AddPids(const std::string& path, int depth, std::vector<pid_t>* pids) {
       // 0: a process that this pid namespace cannot see.
       if (const auto pid = ParseUint(line, INT32_MAX); pid && *pid != 0)
         pids->push_back(static_cast<pid_t>(*pid));
-  if (depth == kMaxDepth) return OkStatus();
-  const auto inside = ChildGroups(path);
-  if (!inside) return OkStatus();
-  for (const std::string& name : *inside)
-    RETURN_IF_ERROR(AddPids(path + "/" + name, depth + 1, pids));
   return OkStatus();
 }
 
@@ -84,8 +78,21 @@ Status ContainerGroup::Freeze(int timeout_ms) const {
   return frozen;
 }
 
+// What runs inside may have frozen itself there, where not even SIGKILL ends it.
+Status ContainerGroup::ThawV1() const {
+  const auto thaw = [](int dir_fd) -> Status {
+    Status written = WriteExistingAt(dir_fd, "freezer.state", "THAWED");
+    if (!written && (written.error().sys == ENODEV || written.error().sys == ENOENT))
+      return OkStatus();
+    return written;
+  };
+  const Home freezer = HomeOf("freezer");
+  return freezer.version == 1 ? VisitGroups(freezer.path, {.enter = thaw}) : OkStatus();
+}
+
 Status ContainerGroup::Thaw() const {
   if (!exists()) return NoGroup(place_.v2_path);
+  RETURN_IF_ERROR(ThawV1());
   Status written = WriteExistingAt(v2_dir_.get(), "cgroup.freeze", "0");
   if (!written) return Named(std::move(written).error(), place_.v2_path);
   return OkStatus();
@@ -107,13 +114,15 @@ Status ContainerGroup::Kill() const {
   // ENODEV: removed meanwhile, so nothing lives in it.
   if (!killed && (killed.error().sys == ENODEV || killed.error().code == Code::kNotFound))
     return OkStatus();
-  return killed ? std::move(killed) : Named(std::move(killed).error(), place_.v2_path);
+  if (!killed) return Named(std::move(killed).error(), place_.v2_path);
+  return ThawV1();
 }
 
 Result<std::vector<pid_t>> ContainerGroup::Pids() const {
   if (!exists()) return NoGroup(place_.v2_path);
   std::vector<pid_t> pids;
-  RETURN_IF_ERROR(AddPids(place_.v2_path, 0, &pids));
+  RETURN_IF_ERROR(VisitGroups(place_.v2_path,
+                              {.enter = [&pids](int dir_fd) { return AddPids(dir_fd, &pids); }}));
   std::sort(pids.begin(), pids.end());
   pids.erase(std::unique(pids.begin(), pids.end()), pids.end());
   return pids;

@@ -88,14 +88,6 @@ Status RefuseInhabited(const std::string& group) {
                .field = "linux.cgroupsPath"};
 }
 
-// The groups inside, deepest first, then the group.
-Status RemoveGroups(const std::string& path) {
-  const auto inside = ChildGroups(path);
-  if (inside)
-    for (const std::string& name : *inside) RETURN_IF_ERROR(RemoveGroups(path + "/" + name));
-  return RemoveGroup(path);
-}
-
 Status RemoveGroupsPatiently(const std::string& path) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kRemovePatienceMs);
   for (int wait_ms = 1;; wait_ms = std::min(wait_ms * 2, 50)) {
@@ -306,6 +298,9 @@ Status ContainerGroup::AttachExec(pid_t pid, BornIn born, pid_t init_pid,
       ASSIGN_OR_RETURN(const Hierarchies found, FindHierarchies());
       ASSIGN_OR_RETURN(const std::string text, ProcCgroup(std::to_string(init_pid)));
       const std::string group = found.v2_root + BelowMount(OwnPath(text, ""), found.v2_mounted);
+      if (!group.starts_with(place_.v2_path + "/"))
+        return CannotJoin(SysError(joined.error().sys, "the first process left " + place_.v2_path),
+                          pid);
       ASSIGN_OR_RETURN(const UniqueFd dir, hutch::Open(group, O_RDONLY | O_DIRECTORY));
       joined = WritePid(dir.get(), group, pid);
     }

@@ -133,6 +133,7 @@ class ContainerGroup {
   };
   Home HomeOf(std::string_view controller) const;
   void OpenDirectories();
+  Status ThawV1() const;
   Status PlanScope();
   Status MakeV2();
   enum class Inhabitants { kRefused, kAllowed };

@@ -1,6 +1,7 @@
 // Making a container: the parent's table. Its undo column is what a failed create runs; delete has
 // the group and the directory from the same functions (container_life.cc).
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include "runtime/container_creation.h"
 #include "runtime/container_hooks.h"
 #include "runtime/container_init.h"
+#include "runtime/container_program.h"
 #include "runtime/container_report.h"
 #include "runtime/container_sync.h"
 #include "runtime/container_terminal.h"
@@ -36,15 +38,29 @@ Status ReadConfig(ContainerCreation& c) {
   return OkStatus();
 }
 
-// A path may lead to the namespace that we are in: there they would only be renamed.
-Status CheckDevicesLeaveTheHost(const ContainerCreation& c) {
-  if (c.config.linux_.net_devices.empty()) return OkStatus();
-  ASSIGN_OR_RETURN(const bool own,
-                   IsOwnNamespace(CLONE_NEWNET, c.child.namespaces.JoinedFd(CLONE_NEWNET)));
-  if (!own) return OkStatus();
+// A path may lead to the namespace that we are in: what is set there is the host's.
+Result<bool> HasOwn(const NamespacePlan& plan, int flag) {
+  if (plan.Makes(static_cast<uint64_t>(flag))) return true;
+  const int fd = plan.JoinedFd(flag);
+  ASSIGN_OR_RETURN(const bool ours, IsOwnNamespace(flag, fd));
+  return fd >= 0 && !ours;
+}
+
+Status CheckOwn(const NamespacePlan& plan, int flag, const char* field, bool wanted) {
+  if (!wanted) return OkStatus();
+  ASSIGN_OR_RETURN(const bool own, HasOwn(plan, flag));
+  if (own) return OkStatus();
   return Error{.code = Code::kInvalidArgument,
-               .what = "linux.netDevices: the container has no network namespace of its own",
-               .field = "linux.netDevices"};
+               .what = std::string(field) + ": the container has no such namespace of its own",
+               .field = field};
+}
+
+Status CheckNothingIsTheHosts(const ContainerCreation& c) {
+  const NamespacePlan& plan = c.child.namespaces;
+  RETURN_IF_ERROR(
+      CheckOwn(plan, CLONE_NEWNET, "linux.netDevices", !c.config.linux_.net_devices.empty()));
+  RETURN_IF_ERROR(CheckOwn(plan, CLONE_NEWUTS, "hostname", !c.config.hostname.empty()));
+  return CheckOwn(plan, CLONE_NEWUTS, "domainname", !c.config.domainname.empty());
 }
 
 Status PlanChild(ContainerCreation& c) {
@@ -64,7 +80,7 @@ Status PlanChild(ContainerCreation& c) {
                                                            : CapabilitySource::kCaller));
   for (const std::string& warning : child.confinement.warnings) c.host->warn(warning);
   RETURN_IF_ERROR(PlanFromConfig(c.config, &child.confinement));
-  RETURN_IF_ERROR(CheckDevicesLeaveTheHost(c));
+  RETURN_IF_ERROR(CheckNothingIsTheHosts(c));
   child.cgroup_namespace = child.namespaces.Makes(CLONE_NEWCGROUP);
   ContainerRecord& record = c.record;
   record.oci_version = c.config.oci_version;
@@ -121,6 +137,9 @@ Status PrepareMounts(ContainerCreation& c) {
   const auto has = [&plan](int flag) {
     return plan.Makes(static_cast<uint64_t>(flag)) || plan.JoinedFd(flag) >= 0;
   };
+  ASSIGN_OR_RETURN(const bool own_network, HasOwn(plan, CLONE_NEWNET));
+  ASSIGN_OR_RETURN(const bool own_ipc, HasOwn(plan, CLONE_NEWIPC));
+  ASSIGN_OR_RETURN(const bool own_uts, HasOwn(plan, CLONE_NEWUTS));
   ASSIGN_OR_RETURN(
       c.mounts, rootfs::PrepareContainerMounts(c.config, {.rootfs = c.record.rootfs,
                                                           .bundle = c.record.bundle,
@@ -128,9 +147,9 @@ Status PrepareMounts(ContainerCreation& c) {
                                                           .own_mounts = has(CLONE_NEWNS),
                                                           .no_pivot = c.request->no_pivot,
                                                           .cgroup_namespace = has(CLONE_NEWCGROUP),
-                                                          .own_network = has(CLONE_NEWNET),
-                                                          .own_ipc = has(CLONE_NEWIPC),
-                                                          .own_uts = has(CLONE_NEWUTS)}));
+                                                          .own_network = own_network,
+                                                          .own_ipc = own_ipc,
+                                                          .own_uts = own_uts}));
   c.child.mounts = &c.mounts;
   return OkStatus();
 }
@@ -168,6 +187,12 @@ Status CloneFirst(ContainerCreation& c) {
     // Those that do not belong to the user namespace only we may join, the others perhaps only its
     // root.
     request.prepare = [&plan, user_fd, &kInherited]() -> Status {
+      // Who is in that user namespace and shares the pid namespace must not look into us. Not an
+      // ordinary user, who could not write the process's OOM score any more, and not before the
+      // offsets of a new time namespace are written: there, it hides later.
+      if (::geteuid() == 0 && !plan.Makes(CLONE_NEWTIME) &&
+          ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
+        return SysError(errno, "not dumpable");
       std::vector<int> left;
       for (const int flag : kInherited) {
         const int fd = plan.JoinedFd(flag);
@@ -339,6 +364,7 @@ std::span<const StepRow<ContainerCreation>> ContainerSteps() { return kContainer
 
 Result<CreatedContainer> CreateContainer(const ContainerHost& host, const CreateRequest& request) {
   RETURN_IF_ERROR(CheckContainerId(request.id));
+  RETURN_IF_ERROR(CheckPreserved(request.preserve_fds));
   for (const bool born_elsewhere : {false, true}) {
     ContainerCreation creation;
     creation.host = &host;

@@ -16,6 +16,7 @@
 #include "runtime/container_init.h"
 #include "runtime/container_listener.h"
 #include "runtime/container_names.h"
+#include "runtime/container_program.h"
 #include "runtime/container_report.h"
 #include "runtime/container_sync.h"
 #include "runtime/container_terminal.h"
@@ -84,7 +85,7 @@ Status FindContainer(Execution& e) {
     return Error{.code = Code::kBadState, .what = "cannot exec in a stopped container"};
   if (status == ContainerStatus::kPaused && !e.request->ignore_paused)
     return Error{.code = Code::kBadState, .what = "cannot exec in a paused container"};
-  ASSIGN_OR_RETURN(e.target, Pidfd::Open(e.view.record.pid));
+  ASSIGN_OR_RETURN(e.target, OpenFirstProcess(e.view.record));
   return OkStatus();
 }
 
@@ -106,7 +107,7 @@ Status PlanProcess(Execution& e) {
   child.process = &e.process;
   child.preserve_fds = e.request->preserve_fds;
   child.size = e.request->size;
-  ASSIGN_OR_RETURN(child.target_namespaces, NamespacesUnlikeOurs(e.view.record.pid));
+  ASSIGN_OR_RETURN(child.target_namespaces, NamespacesUnlikeOurs(e.target));
   const bool user = (child.target_namespaces & CLONE_NEWUSER) != 0;
   ASSIGN_OR_RETURN(child.confinement, PlanConfinement(e.process, e.config.linux_,
                                                       user ? CapabilitySource::kUserNamespace
@@ -114,6 +115,8 @@ Status PlanProcess(Execution& e) {
   for (const std::string& warning : child.confinement.warnings) e.host->warn(warning);
   RETURN_IF_ERROR(PlanFromConfig(e.config, &child.confinement));
   child.target_pidfd = e.target.fd();
+  // Without a mount namespace of its own the container's root is a directory of the host's.
+  if ((child.target_namespaces & CLONE_NEWNS) == 0) child.root = e.view.record.rootfs;
   child.state = StateDocument(e.view.record, e.view.status);
   return OkStatus();
 }
@@ -158,12 +161,14 @@ Status CloneProcess(Execution& e) {
     RunOneMoreProcess(e.child);
   };
   if ((wanted & (CLONE_NEWUSER | CLONE_NEWPID)) != 0) {
-    request.prepare = [target = e.target.fd(), all = wanted]() -> Status {
+    request.prepare = [target = e.target.fd(), all = wanted, root = e.child.root]() -> Status {
       // An ordinary user could not write the process's OOM score any more: there, it hides later.
       if (::geteuid() == 0 && ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
         return SysError(errno, "not dumpable");
+      RETURN_IF_ERROR(TakeRoot(root));
       return JoinAll(target, all);
     };
+    e.child.root.clear();
     e.child.joined_by_helper = wanted;
     wanted = 0;
   }
@@ -253,6 +258,7 @@ Result<CreatedContainer> ExecInContainer(const ContainerHost& host, const std::s
       return Error{.code = Code::kInvalidArgument,
                    .what = "unknown capability \"" + name + "\"",
                    .field = "--cap"};
+  RETURN_IF_ERROR(CheckPreserved(request.preserve_fds));
   Execution e;
   e.host = &host;
   e.request = &request;

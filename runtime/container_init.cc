@@ -38,6 +38,7 @@ Status AwaitParent(ChildContext& c) {
 }
 
 Status JoinTarget(ChildContext& c) {
+  RETURN_IF_ERROR(TakeRoot(c.root));
   if (c.target_namespaces == 0) return OkStatus();
   if (::setns(c.target_pidfd, c.target_namespaces) != 0)
     return SysError(errno, "join the container's namespaces");
@@ -91,9 +92,12 @@ Status NewSession(ChildContext&) {
 Status NewKeyring(ChildContext& c) {
   if (!c.new_keyring) return OkStatus();
   const long rc = sys::Raw(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr);
-  // A kernel without keyrings has none to share; a user's quota of keys is no reason to fail.
-  if (rc >= 0 || rc == -ENOSYS || rc == -EDQUOT || rc == -EPERM) return OkStatus();
-  return SysError(static_cast<int>(-rc), "new session keyring");
+  // Without keyrings, or where a filter of ours forbids them, there is none to share. Any other
+  // failure would leave the caller's keys in reach.
+  if (rc >= 0 || rc == -ENOSYS || rc == -EPERM) return OkStatus();
+  Error error = SysError(static_cast<int>(-rc), "new session keyring");
+  if (rc == -EDQUOT) error.hint = "the user has as many keys as it may; or --no-new-keyring";
+  return error;
 }
 
 Status BringUpNetwork(ChildContext& c) {
@@ -178,6 +182,8 @@ Status OwnStdio(ChildContext& c) {
     if (::fstat(fd, &st) != 0 || st.st_uid == uid) continue;
     const bool own = S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || S_ISREG(st.st_mode);
     if (!own && ::isatty(fd) == 0) continue;
+    // Who owns a file can open it anew for writing.
+    if (S_ISREG(st.st_mode) && (::fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY) continue;
     // A terminal's group is that of the devpts.
     const gid_t gid = own ? c.process->user.gid : static_cast<gid_t>(-1);
     if (::fchown(fd, uid, gid) != 0 && errno != EPERM && errno != EINVAL && errno != EROFS &&
@@ -318,12 +324,12 @@ Status Execute(ChildContext& c) { return ExecuteProgram(c.program, c.process->ar
 constexpr ChildRow kFirstProcessRows[] = {
     {"await parent", AwaitParent},          // maps, group and limits are there afterwards
     {"time namespace", TakeTimeNamespace},  // its file is ours until the next row
+    {"session keyring", NewKeyring},  // of the caller's quota: that of the user inside may be full
     {"become namespace root", BecomeNamespaceRoot},
     {"hide from others", HideFromOthers},  // behind the maps: their files are ours until here
     {"join namespaces", JoinNamespaces},
     {"cgroup namespace", TakeCgroupNamespace},
     {"new session", NewSession},
-    {"session keyring", NewKeyring},
     {"loopback", BringUpNetwork},
     {"names", SetNames},
     {"container mounts", MakeMounts},
@@ -355,9 +361,9 @@ constexpr ChildRow kOneMoreRows[] = {
     {"await parent", AwaitParent},
     {"hide from others", HideFromOthers},  // before anyone inside can see us
     {"join target", JoinTarget},
+    {"session keyring", NewKeyring},
     {"become namespace root", BecomeNamespaceRoot},
     {"new session", NewSession},
-    {"session keyring", NewKeyring},
     {"console", OpenConsole},
     {"labels", WriteLabels},
     {"personality", SetPersonality},
@@ -414,6 +420,12 @@ void RunRows(const ChildRow (&rows)[N], ChildContext& context) {
 }
 
 }  // namespace
+
+Status TakeRoot(const std::string& directory) {
+  if (directory.empty()) return OkStatus();
+  if (::chroot(directory.c_str()) != 0) return SysError(errno, "chroot");
+  return ::chdir("/") == 0 ? OkStatus() : Status(SysError(errno, "chdir"));
+}
 
 void RunFirstProcess(ChildContext& context) {
   RunRows(kFirstProcessRows, context);

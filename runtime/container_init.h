@@ -33,6 +33,7 @@ struct ChildContext {
   int console_fd = -1;    // a connected console socket; -1: the terminal goes over `sync`
   int target_pidfd = -1;  // exec: whose namespaces are joined
   int target_namespaces = 0;
+  std::string root;               // exec, without a mount namespace to join: to be taken as "/"
   int joined_by_helper = 0;       // of those, the ones it is in from its birth
   bool cgroup_namespace = false;  // to be taken once the group has been joined
   bool new_keyring = true;
@@ -46,6 +47,9 @@ struct ChildContext {
   std::optional<HookRunner> start_hooks;
   UniqueFd listener;
 };
+
+// Makes the directory the caller's root; nothing when there is no name. Needs CAP_SYS_CHROOT.
+Status TakeRoot(const std::string& directory);
 
 // Runs the steps of a first process, or of one more; does not come back.
 [[noreturn]] void RunFirstProcess(ChildContext& context);

@@ -17,11 +17,6 @@ namespace {
 constexpr int kFreezeMs = 10000;
 constexpr int kKillMs = 10000;
 
-bool Lives(const ContainerRecord& record) {
-  const Result<uint64_t> start = ProcessStartTime(record.pid);
-  return start && *start == record.start_time;
-}
-
 Result<std::optional<cgroups::ContainerGroup>> GroupOf(const ContainerRecord& record) {
   if (!record.group.is_object()) return std::optional<cgroups::ContainerGroup>();
   ASSIGN_OR_RETURN(const cgroups::GroupPlace place, cgroups::ParseGroupPlace(record.group));
@@ -32,7 +27,7 @@ Result<std::optional<cgroups::ContainerGroup>> GroupOf(const ContainerRecord& re
 Result<ContainerStatus> StatusOf(const ContainerDirectory& directory,
                                  const ContainerRecord& record) {
   if (record.pid == 0) return ContainerStatus::kCreating;
-  if (!Lives(record)) return ContainerStatus::kStopped;
+  if (!FirstProcessLives(record)) return ContainerStatus::kStopped;
   ASSIGN_OR_RETURN(const std::optional<cgroups::ContainerGroup> group, GroupOf(record));
   if (group) {
     const Result<bool> frozen = group->Frozen();
@@ -56,19 +51,12 @@ Result<Opened> OpenContainer(const ContainerHost& host, const std::string& id,
   return Opened{std::move(directory), std::move(record), status};
 }
 
-Result<Pidfd> FirstProcess(const ContainerRecord& record) {
-  ASSIGN_OR_RETURN(Pidfd process, Pidfd::Open(record.pid));
-  // Between the look and the open the pid may have become another's.
-  if (!Lives(record)) return Error{.code = Code::kNotFound, .what = "container not running"};
-  return process;
-}
-
 Status KillEverything(const Opened& opened) {
   ASSIGN_OR_RETURN(const std::optional<cgroups::ContainerGroup> group, GroupOf(opened.record));
   if (opened.status == ContainerStatus::kPaused && group)
     IgnoreError(group->Thaw(), "the kill tells");
-  if (Lives(opened.record)) {
-    const Result<Pidfd> process = FirstProcess(opened.record);
+  if (FirstProcessLives(opened.record)) {
+    const Result<Pidfd> process = OpenFirstProcess(opened.record);
     if (process) RETURN_IF_ERROR(process->Signal(SIGKILL));
     if (group) IgnoreError(group->Kill(), "the first process tells");
     if (process && !process->WaitEnded(kKillMs)) return BadState("the first process does not end");
@@ -142,11 +130,11 @@ Status SignalContainer(const ContainerHost& host, const std::string& id, int sig
   }
   if (opened.status == ContainerStatus::kStopped || opened.status == ContainerStatus::kCreating)
     return BadState("container not running");
-  ASSIGN_OR_RETURN(const Pidfd process, FirstProcess(opened.record));
+  ASSIGN_OR_RETURN(const Pidfd process, OpenFirstProcess(opened.record));
   RETURN_IF_ERROR(process.Signal(signal));
-  if (signal == SIGKILL && opened.status == ContainerStatus::kPaused) {
+  if (signal == SIGKILL) {  // a frozen process does not die on v1, which what is inside may use
     ASSIGN_OR_RETURN(const std::optional<cgroups::ContainerGroup> group, GroupOf(opened.record));
-    if (group) return group->Thaw();  // v1: a frozen process does not die
+    if (group && group->exists()) return group->Thaw();
   }
   return OkStatus();
 }

@@ -83,16 +83,17 @@ Result<NamespacePlan> PlanNamespaces(const std::vector<oci::Namespace>& namespac
   return plan;
 }
 
-Result<int> NamespacesUnlikeOurs(pid_t pid) {
+Result<int> NamespacesUnlikeOurs(const Pidfd& process) {
   int flags = 0;
   for (const NamespaceKind& kind : kKinds) {
     struct stat ours, theirs;
     const std::string name = std::string("/ns/") + kind.file;
     if (::stat(("/proc/self" + name).c_str(), &ours) != 0) continue;  // not in this kernel
-    const std::string path = "/proc/" + std::to_string(pid) + name;
+    const std::string path = "/proc/" + std::to_string(process.pid()) + name;
     if (::stat(path.c_str(), &theirs) != 0) return SysError(errno, path);
     if (ours.st_ino != theirs.st_ino) flags |= kind.flag;
   }
+  if (process.HasEnded()) return Error{.code = Code::kNotFound, .what = "the process has ended"};
   return flags;
 }
 
@@ -266,10 +267,11 @@ Status ReadMapsOfNamespace(int user_fd, oci::ContainerLinux* linux_part) {
   ASSIGN_OR_RETURN(SocketPair pair, MakeSeqpacketPair());
   CloneRequest request;
   request.child = [&pair, user_fd] {
+    pair.a.reset();
     if (::setns(user_fd, CLONE_NEWUSER) != 0)
       SendFailure(pair.b.get(), SysError(errno, "join the user namespace"));
     else if (SendNote(pair.b.get(), Note::kReady))
-      for (;;) ::pause();
+      IgnoreError(ExpectNote(pair.b.get(), Note::kGo), "it ends with whoever waits for it");
     ::_exit(1);
   };
   ASSIGN_OR_RETURN(const ClonedProcess helper, CloneContainer(request));

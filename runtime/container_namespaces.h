@@ -35,8 +35,9 @@ std::vector<std::string> NamespaceTypes();
 // Opens every path; kInvalidArgument names the one that is no namespace of its type.
 Result<NamespacePlan> PlanNamespaces(const std::vector<oci::Namespace>& namespaces);
 
-// Which CLONE_NEW... namespaces of the process are not the caller's.
-Result<int> NamespacesUnlikeOurs(pid_t pid);
+// Which CLONE_NEW... namespaces of the process are not the caller's. kNotFound when it has ended:
+// what was read may be another's then.
+Result<int> NamespacesUnlikeOurs(const Pidfd& process);
 
 // Whether the descriptor is of the caller's own namespace of that kind; -1 is of none.
 Result<bool> IsOwnNamespace(int flag, int namespace_fd);

@@ -60,6 +60,18 @@ Result<std::string> FindProgram(const std::string& name, const std::vector<std::
   return Refusal(name, ENOENT, "executable file not found in $PATH");
 }
 
+Status CheckPreserved(unsigned count) {
+  for (unsigned i = 0; i < count; ++i) {
+    const int flags = ::fcntl(static_cast<int>(3 + i), F_GETFD);
+    if (flags < 0 || (flags & FD_CLOEXEC) != 0)
+      return Error{.code = Code::kInvalidArgument,
+                   .what = "descriptor " + std::to_string(3 + i) + " of " + std::to_string(count) +
+                           " to preserve is not open",
+                   .field = "--preserve-fds"};
+  }
+  return OkStatus();
+}
+
 Error ExecuteProgram(const std::string& path, const std::vector<std::string>& args,
                      const std::vector<std::string>& env) {
   std::vector<char*> argv, envp;

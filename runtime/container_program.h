@@ -14,6 +14,10 @@ namespace hutch::runtime {
 // found in $PATH`.
 Result<std::string> FindProgram(const std::string& name, const std::vector<std::string>& env);
 
+// Whether descriptors 3 .. 3 + count - 1 are open and to be inherited: what is passed on to the
+// program must be the caller's, none that is opened here. kInvalidArgument names one that is not.
+Status CheckPreserved(unsigned count);
+
 // execve(2); comes back with the error only.
 Error ExecuteProgram(const std::string& path, const std::vector<std::string>& args,
                      const std::vector<std::string>& env);

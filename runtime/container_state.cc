@@ -21,7 +21,8 @@ constexpr size_t kMaxConfigBytes = 16u << 20;
 constexpr char kStateFile[] = "state.json";
 constexpr char kConfigFile[] = "config.json";
 constexpr char kGate[] = "start";
-constexpr size_t kStartTimeField = 19;  // behind the command's ')': field 22 of proc(5)
+// Behind the command's ')': fields 20 and 22 of proc_pid_stat(5).
+constexpr size_t kThreadsField = 17, kStartTimeField = 19;
 
 Error NoContainer(const std::string& id) {
   return Error{.code = Code::kNotFound, .what = "container \"" + id + "\" does not exist"};
@@ -76,8 +77,23 @@ Result<uint64_t> ProcessStartTime(pid_t pid) {
   const size_t end = text->rfind(')');
   if (end == std::string::npos || end + 2 >= text->size()) return gone;
   const std::vector<std::string> fields = Split(std::string_view(*text).substr(end + 2), ' ');
-  if (fields.size() <= kStartTimeField || fields[0] == "Z" || fields[0] == "X") return gone;
+  if (fields.size() <= kStartTimeField || fields[0] == "X") return gone;
+  // A program may end its first thread alone: the others live on.
+  if (fields[0] == "Z" && fields[kThreadsField] == "1") return gone;
   return ParseUint(fields[kStartTimeField]);
+}
+
+bool FirstProcessLives(const ContainerRecord& record) {
+  const Result<uint64_t> start = ProcessStartTime(record.pid);
+  return start && *start == record.start_time;
+}
+
+Result<Pidfd> OpenFirstProcess(const ContainerRecord& record) {
+  ASSIGN_OR_RETURN(Pidfd process, Pidfd::Open(record.pid));
+  // Between a look and the open the pid may have become another's.
+  if (!FirstProcessLives(record))
+    return Error{.code = Code::kNotFound, .what = "container not running"};
+  return process;
 }
 
 Result<ContainerDirectory> ContainerDirectory::Make(const std::string& root,
@@ -96,15 +112,21 @@ Result<ContainerDirectory> ContainerDirectory::Open(const std::string& root, con
                                                     Lock lock) {
   RETURN_IF_ERROR(CheckContainerId(id));
   std::string path = root + "/" + id;
-  Result<UniqueFd> fd = hutch::Open(path, O_RDONLY | O_DIRECTORY);
-  if (!fd) {
-    if (fd.error().code == Code::kNotFound) return NoContainer(id);
-    return std::move(fd).error();
+  while (true) {
+    Result<UniqueFd> fd = hutch::Open(path, O_RDONLY | O_DIRECTORY);
+    if (!fd) {
+      if (fd.error().code == Code::kNotFound) return NoContainer(id);
+      return std::move(fd).error();
+    }
+    while (lock == Lock::kExclusive && ::flock(fd->get(), LOCK_EX) != 0)
+      if (errno != EINTR) return SysError(errno, "lock " + path);
+    struct stat locked, there;
+    if (::fstat(fd->get(), &locked) != 0) return SysError(errno, path);
+    if (::stat(path.c_str(), &there) != 0) return NoContainer(id);  // removed by who had the lock
+    // Another one of this name may have been made since: its lock is another one, too.
+    if (locked.st_dev == there.st_dev && locked.st_ino == there.st_ino)
+      return ContainerDirectory(std::move(path), std::move(*fd));
   }
-  while (lock == Lock::kExclusive && ::flock(fd->get(), LOCK_EX) != 0)
-    if (errno != EINTR) return SysError(errno, "lock " + path);
-  if (!PathExists(path)) return NoContainer(id);  // removed by who had the lock
-  return ContainerDirectory(std::move(path), std::move(*fd));
 }
 
 Result<ContainerRecord> ContainerDirectory::ReadRecord() const {

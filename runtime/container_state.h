@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/pidfd.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "oci/json.h"
@@ -39,8 +40,14 @@ struct ContainerRecord {  // state.json
 // 1 to 1024 characters of [A-Za-z0-9_+.-], not "." or "..": runc's rule and message.
 Status CheckContainerId(std::string_view id);
 
-// Field 22 of /proc/<pid>/stat; kNotFound when there is no such process or it is a zombie.
+// Field 22 of /proc/<pid>/stat; kNotFound when there is no such process or it has ended, with all
+// its threads.
 Result<uint64_t> ProcessStartTime(pid_t pid);
+
+// Whether the first process of the container lives.
+bool FirstProcessLives(const ContainerRecord& record);
+// It and no other that has its number by now; kNotFound when it has ended.
+Result<Pidfd> OpenFirstProcess(const ContainerRecord& record);
 
 // A container's directory, opened and locked (flock) for as long as this lives.
 class ContainerDirectory {

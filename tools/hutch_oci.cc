@@ -1,4 +1,5 @@
 // hutch-oci: an OCI runtime. Each command is a short-lived program of one thread.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -57,11 +58,17 @@ int PrintVersion() {
   return 0;
 }
 
-// Engines start runtimes with whatever umask and signal mask they have.
-void Prepare() {
+// Engines start runtimes with whatever umask, signals and descriptors they have.
+Status Prepare() {
+  // A descriptor of our own must not become the container's stdin.
+  for (int fd = 0; fd < 3; ++fd)
+    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) != fd)
+      return SysError(errno, "open /dev/null");
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGCHLD, SIG_DFL);  // ignored, children would not wait to be reaped
   ::umask(022);
   TakeFaultVariable();
+  return OkStatus();
 }
 
 // The kernel's words begin in lower case: engines compare them with those of runc, a Go program.
@@ -79,7 +86,7 @@ std::string TextOf(const Error& error) {
 }
 
 int Main(int argc, char** argv) {
-  Prepare();
+  if (const Status ready = Prepare(); !ready) return 1;
   CLI::App app("OCI runtime", "hutch-oci");
   OciGlobals globals;
   globals.argv = argv;
