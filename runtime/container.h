@@ -34,6 +34,7 @@ struct CreateRequest {
   std::string console_socket;  // where the terminal goes; empty: to the caller
   std::string pid_file;
   std::string pidfd_socket;   // gets a descriptor of the first process; empty: nobody does
+  oci::ConsoleSize size;      // of a terminal whose size config.json leaves open
   unsigned preserve_fds = 0;  // descriptors 3 .. 3 + n - 1 stay open in the program
   bool no_pivot = false;
   bool no_new_keyring = false;
@@ -59,7 +60,8 @@ struct ContainerView {
 Result<ContainerView> ViewContainer(const ContainerHost& host, const std::string& id);
 
 enum class SignalTo { kFirstProcess, kAllProcesses };
-// kBadState ("container not running") for one that is stopped.
+// kBadState ("container not running") for one that is stopped. A SIGKILL ends every process of a
+// container without a pid namespace of its own, whether the first one lives or not.
 Status SignalContainer(const ContainerHost& host, const std::string& id, int signal, SignalTo to);
 
 enum class DeleteMode { kStoppedOnly, kForce };
@@ -84,6 +86,7 @@ struct ExecRequest {
   std::optional<std::string> cwd, apparmor, process_label;
   std::optional<std::pair<uint32_t, std::optional<uint32_t>>> user;  // uid, gid
   std::optional<bool> no_new_privileges, terminal;
+  oci::ConsoleSize size;             // of a terminal whose size --process leaves open
   std::vector<std::string> cgroups;  // --cgroup
   std::string console_socket, pid_file, pidfd_socket;
   unsigned preserve_fds = 0;

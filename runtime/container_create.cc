@@ -41,6 +41,8 @@ Status ReadConfig(ContainerCreation& c) {
 Status PlanChild(ContainerCreation& c) {
   ChildContext& child = c.child;
   child.config = &c.config;
+  oci::ConsoleSize& size = c.config.process->console_size;
+  if (size.height == 0 && size.width == 0) size = c.request->size;
   child.process = &*c.config.process;
   child.preserve_fds = c.request->preserve_fds;
   child.new_keyring = !c.request->no_new_keyring;

@@ -98,6 +98,8 @@ Status PlanProcess(Execution& e) {
   } else {
     e.process = ProcessOf(*e.request, e.config.process.value_or(oci::ContainerProcess{}));
   }
+  oci::ConsoleSize& size = e.process.console_size;
+  if (size.height == 0 && size.width == 0) size = e.request->size;
   if (e.process.args.empty())
     return Error{.code = Code::kInvalidArgument, .what = "process args cannot be empty"};
   ChildContext& child = e.child;

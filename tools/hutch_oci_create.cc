@@ -74,9 +74,12 @@ Result<int> Create(const OciGlobals& globals, const CreateOptions& options) {
 
 Result<int> Run(const OciGlobals& globals, const CreateOptions& options) {
   ASSIGN_OR_RETURN(const runtime::ContainerHost host, ContainerHostOf(globals));
-  ASSIGN_OR_RETURN(const runtime::CreateRequest request, RequestOf(options));
+  ASSIGN_OR_RETURN(runtime::CreateRequest request, RequestOf(options));
   Foreground foreground;
-  if (!options.detach) RETURN_IF_ERROR(foreground.Prepare());
+  if (!options.detach) {
+    RETURN_IF_ERROR(foreground.Prepare());
+    request.size = Foreground::SizeOfOurs();
+  }
   ASSIGN_OR_RETURN(runtime::CreatedContainer made, runtime::CreateContainer(host, request));
   const auto remove = [&host, &options] {
     return runtime::DeleteContainer(host, options.id, runtime::DeleteMode::kForce);

@@ -43,7 +43,10 @@ Result<int> Exec(const OciGlobals& globals, ExecOptions& options) {
   if (request.process_file.empty() && request.args.empty())
     return Error{.code = Code::kInvalidArgument, .what = "process args cannot be empty"};
   Foreground foreground;
-  if (!options.detach) RETURN_IF_ERROR(foreground.Prepare());
+  if (!options.detach) {
+    RETURN_IF_ERROR(foreground.Prepare());
+    request.size = Foreground::SizeOfOurs();
+  }
   ASSIGN_OR_RETURN(runtime::CreatedContainer made,
                    runtime::ExecInContainer(host, options.id, request));
   if (options.detach) return 0;
