@@ -75,6 +75,11 @@ Status Planner::PlanMemory() {
                    m.disable_oom_killer.value_or(false);
   if (!any) return OkStatus();
   ASSIGN_OR_RETURN(const int version, Need(kMemory, "memory"));
+  for (const auto& [value, field] : {std::pair(m.limit, "linux.resources.memory.limit"),
+                                     std::pair(m.reservation, "linux.resources.memory.reservation"),
+                                     std::pair(m.swap, "linux.resources.memory.swap")})
+    if (value.value_or(0) < -1)
+      return Invalid(field, "a limit is a number of bytes, or -1 for none");
   if (m.kernel.value_or(0) > 0)
     return Unsupported("linux.resources.memory.kernel",
                        "no kernel that hutch runs on limits kernel memory alone");

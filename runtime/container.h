@@ -61,7 +61,8 @@ struct ContainerView {
 Result<ContainerView> ViewContainer(const ContainerHost& host, const std::string& id);
 
 enum class SignalTo { kFirstProcess, kAllProcesses };
-// kBadState ("container not running") for one that is stopped.
+// kBadState ("container not running") for one that is stopped. A SIGKILL ends every process of a
+// container without a pid namespace of its own, whether the first one lives or not.
 Status SignalContainer(const ContainerHost& host, const std::string& id, int signal, SignalTo to);
 
 enum class DeleteMode { kStoppedOnly, kForce };
@@ -92,9 +93,9 @@ struct ExecRequest {
   std::optional<std::string> cwd, apparmor, process_label;
   std::optional<std::pair<uint32_t, std::optional<uint32_t>>> user;  // uid, gid
   std::optional<bool> no_new_privileges, terminal;
+  oci::ConsoleSize size;             // of a terminal whose size --process leaves open
   std::vector<std::string> cgroups;  // --cgroup
   std::string console_socket, pid_file, pidfd_socket;
-  oci::ConsoleSize size;  // as in CreateRequest
   unsigned preserve_fds = 0;
   bool ignore_paused = false;
 };

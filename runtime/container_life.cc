@@ -90,6 +90,18 @@ Status RunPoststartHooks(const Opened& opened, const oci::ContainerConfig& confi
   return error;
 }
 
+// Processes that would outlive the first one: it is not that of a pid namespace.
+Result<bool> HasLooseProcesses(const Opened& opened,
+                               const std::optional<cgroups::ContainerGroup>& group) {
+  if (!group) return false;
+  ASSIGN_OR_RETURN(const std::string text, opened.directory.ReadConfig());
+  ASSIGN_OR_RETURN(const oci::ContainerConfig config, ParseContainerConfigText(text));
+  for (const oci::Namespace& one : config.linux_.namespaces)
+    if (one.type == "pid" && one.path.empty()) return false;
+  const Result<std::vector<pid_t>> pids = group->Pids();
+  return pids && !pids->empty();
+}
+
 }  // namespace
 
 Status StartContainer(const ContainerHost& host, const std::string& id) {
@@ -127,6 +139,11 @@ Status SignalContainer(const ContainerHost& host, const std::string& id, int sig
     if (!group) return BadState("the container has no group, its processes are not known");
     if (signal == SIGKILL) return group->Kill();
     return group->Signal(signal);
+  }
+  if (signal == SIGKILL && opened.status != ContainerStatus::kCreating) {
+    ASSIGN_OR_RETURN(const std::optional<cgroups::ContainerGroup> group, GroupOf(opened.record));
+    ASSIGN_OR_RETURN(const bool loose, HasLooseProcesses(opened, group));
+    if (loose) return group->Kill();
   }
   if (opened.status == ContainerStatus::kStopped || opened.status == ContainerStatus::kCreating)
     return BadState("container not running");

@@ -86,7 +86,7 @@ Status Foreground::Prepare() {
 Result<int> Foreground::Relay(const Pidfd& process, UniqueFd terminal) {
   std::optional<RawMode> raw;
   if (terminal.valid() && ::isatty(STDIN_FILENO) == 1) {
-    PassSize(terminal.get());
+    PassSize(terminal.get());  // it may have changed meanwhile
     PassPendingEnd(terminal.get());
     raw.emplace(STDIN_FILENO);
     // The container's terminal leaves lines as they are written: output may be a file.

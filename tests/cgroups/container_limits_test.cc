@@ -147,6 +147,17 @@ TEST(ContainerLimits, TheRest) {
   EXPECT_EQ(Lines(r, AllV1), Texts{"error linux.resources.unified.memory.high"});
 }
 
+TEST(ContainerLimits, MemoryBelowMinusOneIsAnError) {
+  for (const char* field : {"limit", "reservation", "swap"}) {
+    oci::ContainerResources r;
+    r.memory.emplace();
+    (field[0] == 'l'   ? r.memory->limit
+     : field[0] == 'r' ? r.memory->reservation
+                       : r.memory->swap) = -5;
+    EXPECT_EQ(Lines(r, AllV2), Texts{std::string("error linux.resources.memory.") + field});
+  }
+}
+
 TEST(ContainerLimits, DevicesInTheirOwnTerms) {
   oci::ContainerResources r;
   r.devices.push_back({.allow = false, .type = "", .major = {}, .minor = {}, .access = "rwm"});

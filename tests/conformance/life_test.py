@@ -224,6 +224,19 @@ class Kill(Case):
         self.runtime.call("kill", name, "KILL")
         self.runtime.wait_status(name, "stopped")
 
+    def test_a_sigkill_ends_what_no_pid_namespace_ends(self):
+        for first_lives in (True, False):
+            name = self.sleeper(lambda config: without_namespace(config, "pid"))
+            self.runtime.call_to_file(self.work / "exec", "exec", "--detach", "--pid-file", self.work / "pid", name, "sleep", "1000")
+            if not first_lives:
+                os.kill(self.pid(name), signal.SIGKILL)
+                self.runtime.wait_status(name, "stopped")
+            self.runtime.call("kill", name, "KILL")
+            wait_for(lambda: not is_alive(int((self.work / "pid").read_text())), "the end of the other process")
+            self.runtime.wait_status(name, "stopped")
+            self.runtime.call("delete", name)
+            self.output_file.unlink()
+
     def test_kill_of_a_stopped_one_is_an_error(self):
         name = self.start(base_config("true"))
         self.runtime.wait_status(name, "stopped")
