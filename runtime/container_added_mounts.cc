@@ -30,14 +30,10 @@ Result<Target> FindTarget(const ContainerHost& host, const std::string& id) {
   if (view.status == ContainerStatus::kStopped || view.status == ContainerStatus::kCreating)
     return Error{.code = Code::kBadState, .what = "container not running"};
   Target target;
-  ASSIGN_OR_RETURN(target.process, Pidfd::Open(view.record.pid));
-  ASSIGN_OR_RETURN(const uint64_t start, ProcessStartTime(view.record.pid));
-  if (start != view.record.start_time)
-    return Error{.code = Code::kBadState, .what = "container not running"};
-  ASSIGN_OR_RETURN(const std::string text,
-                   ReadContainerConfigFile(host.root + "/" + id + "/config.json"));
+  ASSIGN_OR_RETURN(target.process, OpenFirstProcess(view.record));
+  ASSIGN_OR_RETURN(const std::string text, ReadContainerConfigFile(ConfigFileOf(host.root, id)));
   ASSIGN_OR_RETURN(target.config, ParseContainerConfigText(text));
-  ASSIGN_OR_RETURN(const int unlike, NamespacesUnlikeOurs(view.record.pid));
+  ASSIGN_OR_RETURN(const int unlike, NamespacesUnlikeOurs(target.process));
   if ((unlike & CLONE_NEWNS) == 0)
     return Error{.code = Code::kBadState, .what = "the container has no mount namespace"};
   target.namespaces = unlike & (CLONE_NEWNS | CLONE_NEWUSER);
