@@ -51,7 +51,8 @@ Status CheckOwn(const NamespacePlan& plan, int flag, const char* field, bool wan
   ASSIGN_OR_RETURN(const bool own, HasOwn(plan, flag));
   if (own) return OkStatus();
   return Error{.code = Code::kInvalidArgument,
-               .what = std::string(field) + ": the container has no such namespace of its own",
+               .what = std::string(field) + ": the container has no " +
+                       (flag == CLONE_NEWNET ? "network" : "uts") + " namespace of its own",
                .field = field};
 }
 
