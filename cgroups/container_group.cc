@@ -88,10 +88,10 @@ Status RefuseInhabited(const std::string& group) {
                .field = "linux.cgroupsPath"};
 }
 
-Status RemoveGroupsPatiently(const std::string& path) {
+Status RemovePatiently(const std::string& path, Status (*remove)(const std::string&)) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kRemovePatienceMs);
   for (int wait_ms = 1;; wait_ms = std::min(wait_ms * 2, 50)) {
-    Status removed = RemoveGroups(path);
+    Status removed = remove(path);
     if (removed || removed.error().code != Code::kBadState) return removed;
     if (std::chrono::steady_clock::now() > end) return removed;
     std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
@@ -326,12 +326,22 @@ Status ContainerGroup::DelegateTo(uid_t uid) const {
   return OkStatus();
 }
 
+void ContainerGroup::RemoveIfEmpty() {
+  v2_dir_.reset();
+  v1_dirs_.clear();
+  if (!place_.v2_path.empty())
+    IgnoreError(RemovePatiently(place_.v2_path, RemoveGroup), "it is somebody else's then");
+  for (const GroupPlace::V1& v1 : place_.v1)
+    IgnoreError(RemoveGroup(v1.path), "it is somebody else's then");
+}
+
 Status ContainerGroup::Remove() {
   v2_dir_.reset();
   v1_dirs_.clear();
   if (!place_.unit.empty()) RETURN_IF_ERROR(StopUnit(place_.unit, place_.user_manager));
-  if (!place_.v2_path.empty()) RETURN_IF_ERROR(RemoveGroupsPatiently(place_.v2_path));
-  for (const GroupPlace::V1& v1 : place_.v1) RETURN_IF_ERROR(RemoveGroupsPatiently(v1.path));
+  if (!place_.v2_path.empty()) RETURN_IF_ERROR(RemovePatiently(place_.v2_path, RemoveGroups));
+  for (const GroupPlace::V1& v1 : place_.v1)
+    RETURN_IF_ERROR(RemovePatiently(v1.path, RemoveGroups));
   for (auto path = place_.made.rbegin(); path != place_.made.rend(); ++path)
     IgnoreError(RemoveGroup(*path), "other containers live there");
   return OkStatus();

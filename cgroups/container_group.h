@@ -118,6 +118,9 @@ class ContainerGroup {
   // stops the unit. Then the parents Make() made, if nobody else uses them. "Already gone" is
   // success; kBadState while something lives in it.
   Status Remove();
+  // Of one that was only planned, or is half made: nobody is killed for it, and what somebody lives
+  // in stays, as it may be another's.
+  void RemoveIfEmpty();
 
  private:
   struct V1Dir {

@@ -61,7 +61,9 @@ Status CheckNothingIsTheHosts(const ContainerCreation& c) {
   RETURN_IF_ERROR(
       CheckOwn(plan, CLONE_NEWNET, "linux.netDevices", !c.config.linux_.net_devices.empty()));
   RETURN_IF_ERROR(CheckOwn(plan, CLONE_NEWUTS, "hostname", !c.config.hostname.empty()));
-  return CheckOwn(plan, CLONE_NEWUTS, "domainname", !c.config.domainname.empty());
+  RETURN_IF_ERROR(CheckOwn(plan, CLONE_NEWUTS, "domainname", !c.config.domainname.empty()));
+  // There the root would be changed for everybody.
+  return CheckOwn(plan, CLONE_NEWNS, "linux.namespaces", plan.JoinedFd(CLONE_NEWNS) >= 0);
 }
 
 Status PlanChild(ContainerCreation& c) {
@@ -127,6 +129,9 @@ Status MakeGroup(ContainerCreation& c) {
                                                   .manager = c.host->manager,
                                                   .user = c.host->user,
                                                   .annotations = c.config.annotations}));
+  // Before it is made: who is killed from here on leaves what `delete --force` finds.
+  c.record.group = cgroups::PrintGroupPlace(group.place());
+  RETURN_IF_ERROR(c.directory->WriteRecord(c.record));
   RETURN_IF_ERROR(group.Make());
   c.group = std::move(group);  // not before: one that was refused is somebody else's
   return OkStatus();

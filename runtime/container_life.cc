@@ -169,6 +169,11 @@ Status DeleteContainer(const ContainerHost& host, const std::string& id, DeleteM
   if (mode == DeleteMode::kStoppedOnly && opened->status != ContainerStatus::kStopped)
     return BadState("cannot delete container " + id +
                     " that is not stopped: " + ContainerStatusName(opened->status));
+  if (opened->status == ContainerStatus::kCreating) {  // its create was killed, so its child ends
+    ASSIGN_OR_RETURN(std::optional<cgroups::ContainerGroup> group, GroupOf(opened->record));
+    if (group) group->RemoveIfEmpty();
+    return opened->directory.Remove();
+  }
   RETURN_IF_ERROR(KillEverything(*opened));
   return RemoveEverything(host, *opened);
 }
