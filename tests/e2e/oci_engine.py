@@ -53,6 +53,7 @@ class Engine(unittest.TestCase):
     @classmethod
     def call(cls, *words, check=True, timeout=PATIENCE, **more):
         more.setdefault("stdin", subprocess.DEVNULL)
+        more.setdefault("cwd", cls.work)  # conmon leaves files where it is
         done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False, timeout=timeout, **more)
         if check and done.returncode != 0:
             raise AssertionError(f"{' '.join(map(str, words))}: {done.returncode}\n{done.stdout}\n{done.stderr}")
