@@ -4,6 +4,7 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 
 APPLETS = "sh true sleep cat ls id echo stat touch head wc tail tty hostname grep mkdir".split()
@@ -17,6 +18,14 @@ def runtime_program():
     if not found:
         raise SystemExit("HUTCH_OCI names no OCI runtime")
     return os.path.realpath(found)
+
+
+def wait_for(condition, what):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {PATIENCE} s for {what}")
+        time.sleep(0.1)
 
 
 class Engine(unittest.TestCase):

@@ -2,7 +2,7 @@
 import json
 import unittest
 
-from oci_engine import ULIMITS, Engine
+from oci_engine import ULIMITS, Engine, wait_for
 
 
 class Podman(Engine):
@@ -70,7 +70,7 @@ class Podman(Engine):
 
     def test_a_terminal(self):
         self.background("terminal", "tty; sleep 100", options=("--tty",))
-        self.assertRegex(self.podman("logs", "terminal").stdout, "/dev/")
+        wait_for(lambda: "/dev/" in self.podman("logs", "terminal").stdout, "what the program wrote")
         self.assertRegex(self.podman("exec", "--tty", "terminal", "tty").stdout, "/dev/pts/")
 
     def test_a_tmpfs(self):
