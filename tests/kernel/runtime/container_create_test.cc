@@ -58,7 +58,9 @@ class ContainerCreate : public testing::Test {
       EXPECT_FALSE(PathExists(creation.group->place().v2_path));
       for (const auto& one : creation.group->place().v1) EXPECT_FALSE(PathExists(one.path));
     }
-    if (creation.init.valid()) EXPECT_TRUE(creation.init.HasEnded());
+    if (creation.init.valid()) {
+      EXPECT_TRUE(creation.init.HasEnded());
+    }
   }
 
   std::string directory_;
