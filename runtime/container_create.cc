@@ -1,6 +1,7 @@
 // Making a container: the parent's table. Its undo column is what a failed create runs; delete has
 // the group and the directory from the same functions (container_life.cc).
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -227,9 +228,13 @@ Status CloneFirst(ContainerCreation& c) {
 // Linux 6.14 to 6.18 kill who is cloned into a group that is not the cloner's own when the cloner's
 // was killed once (cgroup.kill counts for ever there).
 bool KilledAtBirth(const ContainerCreation& c) {
+  if (c.born_in != cgroups::BornIn::kGroup || c.record.pid != 0) return false;
+  // Its end of the socket is closed before it can be waited for.
+  pollfd socket{c.sync.get(), POLLIN, 0};
+  const bool ends = ::poll(&socket, 1, 0) > 0 && (socket.revents & POLLHUP) != 0;
   siginfo_t end{};
   const auto pidfd = static_cast<id_t>(c.init.fd());
-  return c.born_in == cgroups::BornIn::kGroup && c.record.pid == 0 &&
+  return ends && c.init.WaitEnded(kKillWaitMs) &&
          ::waitid(P_PIDFD, pidfd, &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0 &&
          end.si_code == CLD_KILLED && end.si_status == SIGKILL;
 }
