@@ -251,17 +251,13 @@ Status ContainerGroup::Attach(pid_t pid, BornIn born) {
 // "a/b": that hierarchy's group below the container's; on hybrid hosts of every hierarchy.
 Status ContainerGroup::AttachSub(pid_t pid, const std::string& sub) const {
   const size_t colon = sub.find(':');
-  for (const std::string& part : Split(sub.substr(colon == std::string::npos ? 0 : colon + 1), '/'))
-    if (part == "..")
-      return Error{.code = Code::kInvalidArgument,
-                   .what = "`..` components are not allowed in the cgroup \"" + sub + "\"",
-                   .field = "--cgroup"};
   const std::string controllers = colon == std::string::npos ? "" : sub.substr(0, colon);
   const std::string path = colon == std::string::npos ? sub : sub.substr(colon + 1);
   for (const std::string& part : Split(path, '/'))
     if (part == "..")
       return Error{.code = Code::kInvalidArgument,
-                   .what = "--cgroup: " + path + " is not a sub cgroup path"};
+                   .what = "`..` components are not allowed: " + path + " is not a sub cgroup path",
+                   .field = "--cgroup"};
   const std::string below = NormalGroupPath(path, "/");
   const auto join = [&](const std::string& group) -> Status {
     const std::string shown = group + (below == "/" ? "" : below);

@@ -88,6 +88,7 @@ std::string TextOf(const Error& error) {
 int Main(int argc, char** argv) {
   if (const Status ready = Prepare(); !ready) return 1;
   CLI::App app("OCI runtime", "hutch-oci");
+  app.require_subcommand(0, 1);  // `exec ID ps` has one, whatever the program is called
   OciGlobals globals;
   globals.argv = argv;
   AddGlobals(app, &globals);

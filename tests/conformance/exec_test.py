@@ -16,6 +16,13 @@ class Process(Case):
         name = self.sleeper()
         self.assertEqual(self.exec(name, "echo in; hostname").stdout.split(), ["in", "conformance"])
 
+    def test_a_program_may_be_called_like_a_command(self):
+        name = self.sleeper()
+        for program in ("ps", "kill", "list", "run"):
+            done = self.runtime.call("exec", name, program, "--no-such-option", check=False)
+            self.assertNotIn("does not exist", done.stderr)
+            self.assertIn("executable file" if program in ("list", "run") else program, done.stdout + done.stderr)
+
     def test_the_exit_code_is_the_programs(self):
         name = self.sleeper()
         for code in (0, 3, 255):

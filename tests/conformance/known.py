@@ -77,6 +77,7 @@ TABLE = [
     Known("runc", (), ANY, ("hooks_test.Hooks.test_one_that_fails_afterwards_*",), "no further poststop hook runs after one that failed"),
     Known("runc", (), ANY, ("hooks_test.Hooks.test_the_order_*", "hooks_test.Hooks.test_the_state_*", "hooks_test.Hooks.test_a_poststart_*"),
           "runs poststart hooks at create"),
+    Known("runc", (), ANY, ("terminal_test.Foreground.test_the_size_*",), "sets the size after the start", True),
     Known("runc", (), ANY, ("terminal_test.Terminal.test_lines_*",), "relays a terminal only where it has one itself"),
     Known("runc", (1, 2), ANY, ("cgroups_test.Path.test_one_that_others_*",), "only warns of a cgroup that others live in"),
     Known("runc", (1, 2), ANY, ("*.test_a_pidfd_goes_*",), "has no --pidfd-socket"),
