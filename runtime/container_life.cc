@@ -78,15 +78,17 @@ Status RemoveEverything(const ContainerHost& host, const Opened& opened) {
 }
 
 // One that fails ends the container: the specification since 1.3, and runc ever since.
-Status RunPoststartHooks(const Opened& opened, const oci::ContainerConfig& config,
-                         const oci::Json& state) {
+// What fails is destroyed: the lifecycle goes on at its step 12.
+Status RunPoststartHooks(const ContainerHost& host, const Opened& opened,
+                         const oci::ContainerConfig& config, const oci::Json& state) {
   if (config.hooks.poststart.empty()) return OkStatus();
   ASSIGN_OR_RETURN(const HookRunner runner, HookRunner::Make(state, HookDirectory(opened.record)));
   Status done = runner.Run("poststart", config.hooks.poststart);
   if (done) return done;
   Error error = std::move(done).error();
-  if (const Status killed = KillEverything(opened); !killed)
-    error.what += "; and ending the container: " + killed.error().ToString();
+  Status destroyed = KillEverything(opened);
+  if (destroyed) destroyed = RemoveEverything(host, opened);
+  if (!destroyed) error.what += "; and destroying the container: " + destroyed.error().ToString();
   return error;
 }
 
@@ -119,7 +121,7 @@ Status StartContainer(const ContainerHost& host, const std::string& id) {
   RETURN_IF_ERROR(SendNote(gate.get(), Note::kGo));
   const oci::Json state = StateDocument(opened.record, ContainerStatus::kRunning);
   RETURN_IF_ERROR(AwaitExecution(gate.get(), opened.record.pid, config, state));
-  return RunPoststartHooks(opened, config, state);
+  return RunPoststartHooks(host, opened, config, state);
 }
 
 Result<ContainerView> ViewContainer(const ContainerHost& host, const std::string& id) {
