@@ -155,10 +155,13 @@ Result<Confinement> PlanConfinement(const oci::ContainerProcess& process,
   return plan;
 }
 
+Status SetOomScore(const Confinement& plan, const std::string& process) {
+  if (!plan.process->oom_score_adj) return OkStatus();
+  return WriteExisting("/proc/" + process + "/oom_score_adj",
+                       std::to_string(*plan.process->oom_score_adj));
+}
+
 Status ConfineFromOutside(const Confinement& plan, pid_t pid) {
-  if (plan.process->oom_score_adj)
-    RETURN_IF_ERROR(WriteExisting("/proc/" + std::to_string(pid) + "/oom_score_adj",
-                                  std::to_string(*plan.process->oom_score_adj)));
   return SetScheduling(plan.scheduling, pid);
 }
 

@@ -49,8 +49,11 @@ enum class CapabilitySource { kCaller, kUserNamespace };
 Result<Confinement> PlanConfinement(const oci::ContainerProcess& process,
                                     const oci::ContainerLinux& linux_part, CapabilitySource source);
 
-// For another process, by the parent, whose privilege may be the greater one: OOM score, scheduler,
-// I/O priority; and rlimits. What the kernel refuses is an error.
+// For another process, by the parent, whose privilege may be the greater one. What the kernel
+// refuses is an error. The OOM score: `process` is a pid or "self", and not hidden yet
+// (PR_SET_DUMPABLE) unless the caller is root.
+Status SetOomScore(const Confinement& plan, const std::string& process);
+// Scheduler and I/O priority; and rlimits.
 Status ConfineFromOutside(const Confinement& plan, pid_t pid);
 Status LimitFromOutside(const Confinement& plan, pid_t pid);
 

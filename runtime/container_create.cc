@@ -279,6 +279,7 @@ Status GiveDevicesBack(ContainerCreation& c) {
 }
 
 Status ConfineFirst(ContainerCreation& c) {
+  RETURN_IF_ERROR(SetOomScore(c.child.confinement, std::to_string(c.init.pid())));
   return ConfineFromOutside(c.child.confinement, c.init.pid());
 }
 

@@ -161,12 +161,11 @@ Status CloneProcess(Execution& e) {
     RunOneMoreProcess(e.child);
   };
   if ((wanted & (CLONE_NEWUSER | CLONE_NEWPID)) != 0) {
-    request.prepare = [target = e.target.fd(), all = wanted, root = e.child.root]() -> Status {
-      // An ordinary user could not write the process's OOM score any more: there, it hides later.
-      if (::geteuid() == 0 && ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
-        return SysError(errno, "not dumpable");
+    request.prepare = [&e, all = wanted, root = e.child.root]() -> Status {
+      RETURN_IF_ERROR(SetOomScore(e.child.confinement, "self"));  // inherited; who hides cannot
+      if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return SysError(errno, "not dumpable");
       RETURN_IF_ERROR(TakeRoot(root));
-      return JoinAll(target, all);
+      return JoinAll(e.target.fd(), all);
     };
     e.child.root.clear();
     e.child.joined_by_helper = wanted;
@@ -212,6 +211,8 @@ Status JoinGroup(Execution& e) {
 }
 
 Status ConfineProcess(Execution& e) {
+  if (e.child.joined_by_helper == 0)
+    RETURN_IF_ERROR(SetOomScore(e.child.confinement, std::to_string(e.made.pid())));
   RETURN_IF_ERROR(ConfineFromOutside(e.child.confinement, e.made.pid()));
   return LimitFromOutside(e.child.confinement, e.made.pid());
 }

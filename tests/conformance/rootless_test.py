@@ -58,6 +58,15 @@ class Rootless(Ordinary):
         self.bundle.write(self.config("cat /proc/self/setgroups"))
         self.assertEqual(self.as_user("run", self.name()).stdout.strip(), "deny")
 
+    def test_execs_oom_score(self):
+        name = self.name()
+        config = self.config("exec sleep 100 >/dev/null 2>&1")
+        config["process"]["oomScoreAdj"] = 321
+        self.bundle.write(config)
+        self.as_user("run", "--detach", name)
+        done = self.as_user("exec", name, "cat", "/proc/self/oom_score_adj")
+        self.assertEqual(done.stdout.split(), ["321"])
+
     def test_limits_that_cannot_be_set_are_errors(self):
         config = self.config("true")
         config["linux"]["resources"] = {"memory": {"limit": 1 << 26}}
