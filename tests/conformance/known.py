@@ -103,6 +103,14 @@ TABLE = [
     Known("runc", (1, 4), ANY, ("commands_test.Commands.test_features_of_version_*",), "knows runtime-spec 1.0"),
 
     # crun
+    Known("crun", (), ANY, ("robust_test.Callers.test_closed_standard_*", "robust_test.Callers.test_a_caller_that_ignores_*",
+                            "robust_test.Callers.test_a_file_that_is_only_read_*", "robust_test.Callers.test_descriptors_to_preserve_*",
+                            "robust_test.Hiding.test_a_program_whose_main_*", "robust_test.Hiding.test_exec_stays_*"),
+          "1.8.1 does not expect such callers and programs"),
+    Known("crun", (), ANY, ("robust_test.Callers.test_names_of_the_hosts_*", "robust_test.Callers.test_sysctls_of_the_hosts_*"),
+          "takes the host's own namespace by path for another"),
+    Known("crun", (), ANY, ("robust_test.Groups.test_a_create_that_is_killed_*",), "delete does not find the cgroup of a killed create", True),
+    Known("crun", (), ANY, ("rootless_test.Rootless.test_execs_oom_*",), "exec leaves oomScoreAdj as it is"),
     Known("crun", (), ANY, ("process_test.Labels.test_an_*",), "runs without the confinement that it cannot have"),
     Known("crun", (), ANY, ("process_test.UngrantedCapabilities.test_an_*", "process_test.UngrantedCapabilities.test_one_*"),
           "no warning, or a failure, for capabilities that cannot be granted"),
