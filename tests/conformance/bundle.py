@@ -9,7 +9,7 @@ BUSYBOX = pathlib.Path("/usr/bin/busybox")
 APPLETS = """[ awk cat chmod chown chroot chrt cut date dd dirname dmesg echo env expr false find getopt grep head hostname id ionice
 ip kill link ln ls mkdir mkfifo mknod mount mv nproc ps pwd readlink realpath rm rmdir sed seq setsid sh sleep sort stat stty
 sync sysctl tail tee test touch tr true tty ulimit umount uname uniq unshare vi wc xargs yes""".split()
-DIRECTORIES = ("bin", "dev", "etc", "proc", "root", "sys", "tmp", "run", "var", "work")
+DIRECTORIES = ("bin", "dev", "etc", "proc", "root", "sys", "tmp", "run", "var", "yard")
 ALL_CAPABILITIES = [f"CAP_{name}" for name in """CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP
 LINUX_IMMUTABLE NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE
 SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP
@@ -90,7 +90,7 @@ def make_rootfs(where):
     shutil.copy(BUSYBOX, program)
     for name in APPLETS:
         (where / "bin" / name).symlink_to("busybox")
-    (where / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/work:/bin/sh\n")
+    (where / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/yard:/bin/sh\n")
     (where / "etc/group").write_text("root:x:0:\nuser:x:1000:\nextra:x:2000:user\n")
     return where
 

@@ -74,7 +74,7 @@ class Commands(Case):
         (self.work / "data").mkdir()
         config = base_config("true")
         for word in sorted(set(features["mountOptions"]) - {"bind", "idmap", "ridmap", "remount", "tmpcopyup"}):
-            config["mounts"].append(bind(self.work / "data", f"/work/{word}", word))
+            config["mounts"].append(bind(self.work / "data", f"/yard/{word}", word))
         self.run_to_end(config)
         seccomp = features["linux"]["seccomp"]
         flags = set(seccomp["supportedFlags"]) - {"SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV"}  # of a listener

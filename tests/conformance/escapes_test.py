@@ -37,10 +37,10 @@ class Escapes(Case):
 class Paths(Escapes):
     def test_image_proc_symlink(self):
         """CVE-2023-28642, CVE-2023-27561"""
-        for target in (str(self.victim), "/work"):
+        for target in (str(self.victim), "/yard"):
             self.bundle.rootfs.joinpath("proc").unlink() if (self.bundle.rootfs / "proc").is_symlink() else None
             self.replace("proc", target)
-            done = self.run_to_end("grep ' /work ' /proc/self/mountinfo || echo none", check=False)
+            done = self.run_to_end("grep ' /yard ' /proc/self/mountinfo || echo none", check=False)
             if done.returncode == 0:
                 self.assertEqual(done.stdout.strip(), "none")
             self.untouched()
@@ -65,12 +65,12 @@ class Paths(Escapes):
             self.untouched()
 
     def mount_target(self, target):
-        (self.bundle.rootfs / "work/link").symlink_to(target)
+        (self.bundle.rootfs / "yard/link").symlink_to(target)
         source = self.work / "source"
         source.mkdir(exist_ok=True)
         (source / "mark").write_text("mark")
-        config = shell_config("cut -d ' ' -f 5 /proc/self/mountinfo; ls /work/link/made")
-        config["mounts"].append(bind(source, "/work/link/made"))
+        config = shell_config("cut -d ' ' -f 5 /proc/self/mountinfo; ls /yard/link/made")
+        config["mounts"].append(bind(source, "/yard/link/made"))
         done = self.run_to_end(config, check=False)
         self.untouched()
         if done.returncode == 0:
@@ -89,7 +89,7 @@ class Paths(Escapes):
     def test_no_host_write_in_rootfs(self):
         """CVE-2025-24965: where all mount points are there nothing is written into the image."""
         root = self.bundle.rootfs
-        for name in ("dev", "proc", "sys", "work"):
+        for name in ("dev", "proc", "sys", "yard"):
             (root / name).chmod(0o755)
 
         def listing():
@@ -97,13 +97,13 @@ class Paths(Escapes):
         before = listing()
         config = base_config("true")
         config["root"]["readonly"] = True
-        config["mounts"].append(bind(self.victim, "/work"))
+        config["mounts"].append(bind(self.victim, "/yard"))
         self.run_to_end(config)
         self.assertEqual(listing(), before)
 
     def test_bind_source_symlink_in_the_image_is_not_followed_to_the_host(self):
-        (self.bundle.rootfs / "work/out").symlink_to(self.victim)
-        config = shell_config("cat /work/out/file 2>/dev/null || echo nothing")
+        (self.bundle.rootfs / "yard/out").symlink_to(self.victim)
+        config = shell_config("cat /yard/out/file 2>/dev/null || echo nothing")
         self.assertEqual(self.said(config), "nothing")
 
 
@@ -127,19 +127,19 @@ class Races(Escapes):
         source.mkdir()
         with Exchanging(volume / "a", volume / "b"):
             for _ in range(ROUNDS):
-                config = shell_config("cat /proc/self/mountinfo; cat /work/a/file 2>/dev/null")
-                config["mounts"] += [bind(volume, "/work"), bind(source, destination)]
+                config = shell_config("cat /proc/self/mountinfo; cat /yard/a/file 2>/dev/null")
+                config["mounts"] += [bind(volume, "/yard"), bind(source, destination)]
                 done = self.run_to_end(config, check=False)
                 self.assertNotIn("of the host", done.stdout)
         self.untouched()
 
     def test_mount_race_exchange(self):
         """CVE-2021-30465"""
-        self.race("/work/a")
+        self.race("/yard/a")
 
     def test_mkdir_race_outside_root(self):
         """CVE-2024-45310"""
-        self.race("/work/a/b/c")
+        self.race("/yard/a/b/c")
 
     def test_procfs_write_redirect(self):
         """CVE-2025-52881: a sysctl is written to what looks like procfs."""
@@ -168,24 +168,24 @@ class Proc(Escapes):
 
     def test_mask_devnull_symlink(self):
         """CVE-2025-31133, CVE-2025-62161"""
-        (self.bundle.rootfs / "work/evil").write_text("evil")
-        self.replace("dev/null", "/work/evil")
-        config = shell_config("head -c 999 /proc/cmdline; head -c 999 /work/secret")
-        (self.bundle.rootfs / "work/secret").write_text("secret")
+        (self.bundle.rootfs / "yard/evil").write_text("evil")
+        self.replace("dev/null", "/yard/evil")
+        config = shell_config("head -c 999 /proc/cmdline; head -c 999 /yard/secret")
+        (self.bundle.rootfs / "yard/secret").write_text("secret")
         set_mounts(config, "/proc")
-        config["linux"]["maskedPaths"] = ["/proc/cmdline", "/work/secret"]
+        config["linux"]["maskedPaths"] = ["/proc/cmdline", "/yard/secret"]
         done = self.run_to_end(config, check=False)
         for word in ("evil", "secret", pathlib.Path("/proc/cmdline").read_text().strip()):
             self.assertNotIn(word, done.stdout)
-        self.assertEqual((self.bundle.rootfs / "work/evil").read_text(), "evil", "the mask, or the program's output, went there")
+        self.assertEqual((self.bundle.rootfs / "yard/evil").read_text(), "evil", "the mask, or the program's output, went there")
 
     # A chmod to what the mode is anyway: a runtime that allows it does no harm.
     CHANGE = "chmod 666 {0} 2>/dev/null && stat -c %d:%i {0} || echo refused"
 
     def test_a_mask_does_not_lend_the_hosts_null(self):
-        (self.bundle.rootfs / "work/secret").write_text("secret")
-        config = shell_config(self.CHANGE.format("/work/secret"))
-        config["linux"]["maskedPaths"] = ["/work/secret"]
+        (self.bundle.rootfs / "yard/secret").write_text("secret")
+        config = shell_config(self.CHANGE.format("/yard/secret"))
+        config["linux"]["maskedPaths"] = ["/yard/secret"]
         self.assertNotEqual(self.said(config), self.hosts_null())
 
     def test_user_namespaces_do_not_lend_the_hosts_devices(self):
@@ -266,9 +266,9 @@ class Descriptors(Escapes):
 
     def test_cwd_proc_self_fd_N_through_a_link(self):
         for number in (5, 6, 7, 8, 9):
-            (self.bundle.rootfs / f"work/link{number}").symlink_to(f"/proc/self/fd/{number}")
+            (self.bundle.rootfs / f"yard/link{number}").symlink_to(f"/proc/self/fd/{number}")
             config = shell_config(self.UP)
-            config["process"]["cwd"] = f"/work/link{number}"
+            config["process"]["cwd"] = f"/yard/link{number}"
             done = self.run_to_end(config, check=False)
             self.assertNotIn("OUTSIDE", done.stdout, number)
 
@@ -276,13 +276,13 @@ class Descriptors(Escapes):
         """CVE-2016-9962"""
         def change(config):
             config["process"]["args"][2] = ("trap 'exit 0' TERM; echo up; while :; do for p in /proc/[0-9]*; do "
-                                            "[ $p = /proc/1 ] || ls -l $p/fd $p/cwd $p/root 2>/dev/null; done >>/work/log; done")
+                                            "[ $p = /proc/1 ] || ls -l $p/fd $p/cwd $p/root 2>/dev/null; done >>/yard/log; done")
             for kind in ("bounding", "effective", "permitted"):
                 config["process"]["capabilities"][kind] = [*config["process"]["capabilities"][kind], "CAP_SYS_PTRACE"]
         name = self.sleeper(change)
         for _ in range(6):
             self.exec(name, "true")
-        log = (self.bundle.rootfs / "work/log").read_text()
+        log = (self.bundle.rootfs / "yard/log").read_text()
         for word in (str(self.work), "/sys/fs/cgroup", str(pathlib.Path(self.runtime.program).parent) + "/"):
             self.assertNotIn(f"-> {word}", log)
 
@@ -344,7 +344,7 @@ class Host(Escapes):
             return sorted(line.split()[4] for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines())
         before = points()
         self.run_to_end("true")
-        for change in (lambda c: c["mounts"].append(bind("/nowhere", "/work")), lambda c: c["process"].update(args=["no-such"]),
+        for change in (lambda c: c["mounts"].append(bind("/nowhere", "/yard")), lambda c: c["process"].update(args=["no-such"]),
                        lambda c: c.update(hooks={"createContainer": [{"path": "/bin/false"}]}),
                        lambda c: c["linux"].update(sysctl={"kernel.nosuch": "1"}),
                        lambda c: c["linux"]["resources"].update(cpu={"cpus": "9999"})):

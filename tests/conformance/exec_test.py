@@ -36,9 +36,9 @@ class Process(Case):
 
     def test_environment_directory_and_user(self):
         name = self.sleeper()
-        done = self.exec(name, "echo $ONE $TWO; pwd; id -u; id -g; echo $PATH", "--env", "ONE=1", "--env", "TWO=2", "--cwd", "/work",
+        done = self.exec(name, "echo $ONE $TWO; pwd; id -u; id -g; echo $PATH", "--env", "ONE=1", "--env", "TWO=2", "--cwd", "/yard",
                          "--user", "1000:1001")
-        self.assertEqual(done.stdout.split(), ["1", "2", "/work", "1000", "1001", "/bin"])
+        self.assertEqual(done.stdout.split(), ["1", "2", "/yard", "1000", "1001", "/bin"])
 
     def test_a_process_document(self):
         name = self.sleeper()
@@ -157,7 +157,7 @@ class Policy(Case):
             config["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW",
                                           "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO"}]}
         name = self.sleeper(change)
-        self.assertEqual(self.exec(name, "mkdir /work/x 2>/dev/null || echo refused").stdout.strip(), "refused")
+        self.assertEqual(self.exec(name, "mkdir /yard/x 2>/dev/null || echo refused").stdout.strip(), "refused")
 
     def test_only_the_standard_descriptors(self):
         name = self.sleeper()

@@ -126,28 +126,28 @@ class Hooks(Case):
         self.assertNotEqual(container, runtime)
 
     def test_a_start_hook_sees_the_containers_files(self):
-        (self.bundle.rootfs / "work/mark").write_text("")
-        config = shell_config("cat /work/out")
-        config["hooks"] = {"startContainer": [{"path": "/bin/sh", "args": ["sh", "-c", "ls /work >/work/out"], "env": ["PATH=/bin"]}]}
+        (self.bundle.rootfs / "yard/mark").write_text("")
+        config = shell_config("cat /yard/out")
+        config["hooks"] = {"startContainer": [{"path": "/bin/sh", "args": ["sh", "-c", "ls /yard >/yard/out"], "env": ["PATH=/bin"]}]}
         self.assertEqual(self.said(config).split(), ["mark", "out"])
 
     def test_a_start_hook_without_an_environment_has_the_programs(self):
-        (self.bundle.rootfs / "bin/hook").write_text("#!/bin/sh\necho $ONE $HOME >/work/out\n")
+        (self.bundle.rootfs / "bin/hook").write_text("#!/bin/sh\necho $ONE $HOME >/yard/out\n")
         (self.bundle.rootfs / "bin/hook").chmod(0o755)
-        config = shell_config("cat /work/out")
+        config = shell_config("cat /yard/out")
         config["process"]["env"].append("ONE=two")
         config["hooks"] = {"startContainer": [{"path": "/bin/hook"}]}
         self.assertEqual(self.said(config).split(), ["two", "/root"])
 
     def test_a_start_hook_is_confined_as_the_program_is(self):
-        script = "mkdir /work/made; grep -E 'Cap(Prm|Eff|Bnd)' /proc/self/status; id -u"
-        config = shell_config("cat /work/out")
+        script = "mkdir /yard/made; grep -E 'Cap(Prm|Eff|Bnd)' /proc/self/status; id -u"
+        config = shell_config("cat /yard/out")
         config["process"]["user"] = {"uid": 1000, "gid": 1000}
         config["process"]["noNewPrivileges"] = False
         config["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
             {"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 95}]}
-        (self.bundle.rootfs / "work").chmod(0o777)
-        config["hooks"] = {"startContainer": [{"path": "/bin/sh", "args": ["sh", "-c", f"({script}) >/work/out 2>&1"], "env": ["PATH=/bin"]}]}
+        (self.bundle.rootfs / "yard").chmod(0o777)
+        config["hooks"] = {"startContainer": [{"path": "/bin/sh", "args": ["sh", "-c", f"({script}) >/yard/out 2>&1"], "env": ["PATH=/bin"]}]}
         program = copy.deepcopy(config)
         program["process"]["args"] = ["sh", "-c", script]
         del program["hooks"]
@@ -156,8 +156,8 @@ class Hooks(Case):
         self.assertEqual(self.said(config).splitlines(), (done.stderr + done.stdout).strip().splitlines())
 
     def test_a_create_hook_begins_in_the_root(self):
-        config = base_config("cat", "/work/out")
-        config["hooks"] = {"createContainer": [self.hook("pwd >work/out")]}
+        config = base_config("cat", "/yard/out")
+        config["hooks"] = {"createContainer": [self.hook("pwd >yard/out")]}
         self.assertEqual(self.said(config), str(self.bundle.rootfs))
 
     def test_a_poststart_hook_that_fails_destroys_the_container(self):

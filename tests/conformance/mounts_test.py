@@ -25,19 +25,19 @@ class Root(Case):
         self.assertEqual(self.said(config), "fine")
 
     def test_writable_by_default(self):
-        config = shell_config("echo text >/work/file")
+        config = shell_config("echo text >/yard/file")
         del config["root"]["readonly"]
         self.run_to_end(config)
-        self.assertEqual((self.bundle.rootfs / "work/file").read_text(), "text\n")
+        self.assertEqual((self.bundle.rootfs / "yard/file").read_text(), "text\n")
 
     def test_read_only(self):
-        config = shell_config("touch /work/file; touch /tmp2 2>/dev/null; echo $?; touch /dev/shm/x && echo shm")
+        config = shell_config("touch /yard/file; touch /tmp2 2>/dev/null; echo $?; touch /dev/shm/x && echo shm")
         config["root"]["readonly"] = True
         self.assertEqual(self.said(config).split(), ["1", "shm"])
-        self.assertFalse((self.bundle.rootfs / "work/file").exists())
+        self.assertFalse((self.bundle.rootfs / "yard/file").exists())
 
     def test_a_read_only_root_stays_so_with_privileges(self):
-        config = shell_config("mount -o remount,rw / 2>/dev/null; touch /work/file 2>/dev/null || echo refused")
+        config = shell_config("mount -o remount,rw / 2>/dev/null; touch /yard/file 2>/dev/null || echo refused")
         config["root"]["readonly"] = True
         self.assertEqual(self.said(config), "refused")
 
@@ -84,19 +84,19 @@ class Binds(Case):
         (self.data / "file").write_text("data")
 
     def test_a_directory(self):
-        config = shell_config("cat /work/file; echo more >/work/more")
-        config["mounts"].append(bind(self.data, "/work"))
+        config = shell_config("cat /yard/file; echo more >/yard/more")
+        config["mounts"].append(bind(self.data, "/yard"))
         self.assertEqual(self.said(config), "data")
         self.assertEqual((self.data / "more").read_text(), "more\n")
 
     def test_a_file(self):
-        config = shell_config("cat /work/one")
-        config["mounts"].append(bind(self.data / "file", "/work/one"))
+        config = shell_config("cat /yard/one")
+        config["mounts"].append(bind(self.data / "file", "/yard/one"))
         self.assertEqual(self.said(config), "data")
 
     def test_the_type_may_be_left_out(self):
-        config = shell_config("cat /work/file")
-        row = bind(self.data, "/work")
+        config = shell_config("cat /yard/file")
+        row = bind(self.data, "/yard")
         del row["type"]
         config["mounts"].append(row)
         self.assertEqual(self.said(config), "data")
@@ -104,8 +104,8 @@ class Binds(Case):
     def test_a_relative_source_is_relative_to_the_bundle(self):
         (self.bundle.path / "beside").mkdir()
         (self.bundle.path / "beside/file").write_text("beside")
-        config = shell_config("cat /work/file")
-        config["mounts"].append(bind("beside", "/work"))
+        config = shell_config("cat /yard/file")
+        config["mounts"].append(bind("beside", "/yard"))
         self.assertEqual(self.said(config, cwd="/"), "beside")
 
     def test_destinations_that_are_not_there_are_made(self):
@@ -115,14 +115,14 @@ class Binds(Case):
 
     def test_a_source_that_is_not_there_is_an_error(self):
         config = base_config("true")
-        config["mounts"].append(bind(self.work / "nowhere", "/work"))
+        config["mounts"].append(bind(self.work / "nowhere", "/yard"))
         self.refused(config, "nowhere|no such file")
 
     def test_read_only_and_other_flags(self):
-        config = shell_config("cat /proc/self/mountinfo; touch /work/x 2>/dev/null || echo refused")
-        config["mounts"].append(bind(self.data, "/work", "ro", "nosuid", "nodev", "noexec"))
+        config = shell_config("cat /proc/self/mountinfo; touch /yard/x 2>/dev/null || echo refused")
+        config["mounts"].append(bind(self.data, "/yard", "ro", "nosuid", "nodev", "noexec"))
         said = self.said(config)
-        self.assertTrue({"ro", "nosuid", "nodev", "noexec"} <= options_of(said.removesuffix("refused"), "/work")[0])
+        self.assertTrue({"ro", "nosuid", "nodev", "noexec"} <= options_of(said.removesuffix("refused"), "/yard")[0])
         self.assertTrue(said.endswith("refused"))
 
     def test_bind_is_one_mount_and_rbind_is_all(self):
@@ -131,9 +131,9 @@ class Binds(Case):
         (self.data / "sub").mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.data / "sub"], check=True)
         (self.data / "sub/inner").write_text("inner")
-        config = shell_config("ls /work/sub /var/sub | tr '\\n' ' '")
-        config["mounts"] += [mount("/work", "bind", str(self.data), ["bind"]), bind(self.data, "/var")]
-        self.assertEqual(self.said(config).split(), ["/var/sub:", "inner", "/work/sub:"])
+        config = shell_config("ls /yard/sub /var/sub | tr '\\n' ' '")
+        config["mounts"] += [mount("/yard", "bind", str(self.data), ["bind"]), bind(self.data, "/var")]
+        self.assertEqual(self.said(config).split(), ["/var/sub:", "inner", "/yard/sub:"])
         subprocess.run(["umount", "-l", self.data], check=True)
 
     def test_recursive_read_only(self):
@@ -141,8 +141,8 @@ class Binds(Case):
         self.addCleanup(subprocess.run, ["umount", "-l", self.data], check=False, capture_output=True)
         (self.data / "sub").mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.data / "sub"], check=True)
-        config = shell_config("for d in /work /work/sub; do touch $d/x 2>/dev/null || echo refused; done")
-        config["mounts"].append(bind(self.data, "/work", "rro"))
+        config = shell_config("for d in /yard /yard/sub; do touch $d/x 2>/dev/null || echo refused; done")
+        config["mounts"].append(bind(self.data, "/yard", "rro"))
         said = self.said(config)
         subprocess.run(["umount", "-l", self.data], check=True)
         self.assertEqual(said.split(), ["refused", "refused"])
@@ -151,15 +151,15 @@ class Binds(Case):
         other = self.work / "other"
         other.mkdir()
         (other / "file").write_text("other")
-        config = shell_config("cat /work/file")
-        config["mounts"] += [bind(self.data, "/work"), bind(other, "/work")]
+        config = shell_config("cat /yard/file")
+        config["mounts"] += [bind(self.data, "/yard"), bind(other, "/yard")]
         self.assertEqual(self.said(config), "other")
 
     def test_propagation_of_a_mount(self):
         for value in ("private", "rprivate", "slave", "rslave", "shared", "rshared", "unbindable", "runbindable"):
             config = shell_config("cat /proc/self/mountinfo")
-            config["mounts"].append(bind(self.data, "/work", value))
-            _, row = options_of(self.said(config), "/work")
+            config["mounts"].append(bind(self.data, "/yard", value))
+            _, row = options_of(self.said(config), "/yard")
             optional = " ".join(row[6:row.index("-")])
             if "shared" in value:
                 self.assertIn("shared:", optional)
@@ -171,10 +171,10 @@ class Binds(Case):
     def test_propagation_of_a_mount_goes_before_the_roots(self):
         config = shell_config("cat /proc/self/mountinfo")
         config["linux"]["rootfsPropagation"] = "rprivate"
-        config["mounts"] += [bind(self.data, "/work", "rshared"), bind(self.data, "/var")]
+        config["mounts"] += [bind(self.data, "/yard", "rshared"), bind(self.data, "/var")]
         said = self.said(config)
-        optional = {path: " ".join(options_of(said, path)[1][6:]).split(" - ")[0] for path in ("/work", "/var")}
-        self.assertIn("shared:", optional["/work"])
+        optional = {path: " ".join(options_of(said, path)[1][6:]).split(" - ")[0] for path in ("/yard", "/var")}
+        self.assertIn("shared:", optional["/yard"])
         self.assertNotRegex(optional["/var"], "shared|master")
 
     def shared_source(self):
@@ -188,10 +188,10 @@ class Binds(Case):
         peer = self.shared_source()
         config = shell_config("cat /proc/self/mountinfo")
         config["linux"]["rootfsPropagation"] = "rprivate"
-        config["mounts"] += [mount("/work", "bind", str(self.data), ["bind", "shared"])]
+        config["mounts"] += [mount("/yard", "bind", str(self.data), ["bind", "shared"])]
         said = self.said(config)
         subprocess.run(["umount", "-l", self.data], check=True)
-        self.assertIn(peer, options_of(said, "/work")[1])
+        self.assertIn(peer, options_of(said, "/yard")[1])
 
     def test_a_user_namespaces_mounts_do_not_reach_the_host(self):
         peer = self.shared_source()
@@ -199,8 +199,8 @@ class Binds(Case):
             config = shell_config("cat /proc/self/mountinfo")
             with_user_namespace(config)
             config["linux"]["rootfsPropagation"] = root
-            config["mounts"] += [mount("/work", "bind", str(self.data), ["rbind", "rshared"])]
-            self.assertNotIn(peer, options_of(self.said(config), "/work")[1])
+            config["mounts"] += [mount("/yard", "bind", str(self.data), ["rbind", "rshared"])]
+            self.assertNotIn(peer, options_of(self.said(config), "/yard")[1])
         subprocess.run(["umount", "-l", self.data], check=True)
 
     def test_rbind_beside_bind_is_all(self):
@@ -209,16 +209,16 @@ class Binds(Case):
         (self.data / "sub").mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.data / "sub"], check=True)
         (self.data / "sub/inner").write_text("inner")
-        config = shell_config("ls /work/sub")
-        config["mounts"].append(mount("/work", "bind", str(self.data), ["rbind", "bind"]))
+        config = shell_config("ls /yard/sub")
+        config["mounts"].append(mount("/yard", "bind", str(self.data), ["rbind", "bind"]))
         said = self.said(config)
         subprocess.run(["umount", "-l", self.data], check=True)
         self.assertEqual(said, "inner")
 
     def test_id_mapped(self):
         os.chown(self.data / "file", 1000, 1000)
-        config = shell_config("stat -c %u:%g /work/file")
-        row = bind(self.data, "/work", "idmap")
+        config = shell_config("stat -c %u:%g /yard/file")
+        row = bind(self.data, "/yard", "idmap")
         row["uidMappings"] = row["gidMappings"] = [{"containerID": 1000, "hostID": 2000, "size": 10}]
         config["mounts"].append(row)
         self.assertEqual(self.said(config), "2000:2000")
@@ -226,9 +226,9 @@ class Binds(Case):
     def test_id_mapped_in_a_user_namespace(self):
         self.bundle.give(HOST_IDS, HOST_IDS)
         os.chown(self.data / "file", 5, 6)
-        config = shell_config("stat -c %u:%g /work/file")
+        config = shell_config("stat -c %u:%g /yard/file")
         with_user_namespace(config)
-        row = bind(self.data, "/work")
+        row = bind(self.data, "/yard")
         row["uidMappings"] = row["gidMappings"] = [{"containerID": 0, "hostID": HOST_IDS, "size": 1000}]
         config["mounts"].append(row)
         self.assertEqual(self.said(config), "5:6")
@@ -238,13 +238,13 @@ class Binds(Case):
         self.bundle.give(HOST_IDS, HOST_IDS)
         os.chown(self.data / "file", 5, 6)
         for join in (False, True):
-            config = shell_config("stat -c %u:%g /work/file; touch /work/new")
+            config = shell_config("stat -c %u:%g /yard/file; touch /yard/new")
             with_user_namespace(config)
             if join:
                 first = self.sleeper(with_user_namespace)
                 del config["linux"]["uidMappings"], config["linux"]["gidMappings"]
                 with_namespace(config, "user", f"/proc/{self.pid(first)}/ns/user")
-            config["mounts"].append(bind(self.data, "/work", "ridmap"))
+            config["mounts"].append(bind(self.data, "/yard", "ridmap"))
             self.data.chmod(0o777)
             self.assertEqual(self.said(config), "5:6")
             self.assertEqual((self.data / "new").stat().st_uid, 0)
@@ -256,8 +256,8 @@ class Binds(Case):
         (self.data / "sub").mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.data / "sub"], check=True)
         for word, below in (("idmap", "0:0"), ("ridmap", "2000:2000")):
-            config = shell_config("stat -c %u:%g /work /work/sub")
-            row = bind(self.data, "/work", word)
+            config = shell_config("stat -c %u:%g /yard /yard/sub")
+            row = bind(self.data, "/yard", word)
             row["uidMappings"] = row["gidMappings"] = [{"containerID": 0, "hostID": 2000, "size": 10}]
             config["mounts"].append(row)
             self.assertEqual(self.said(config).split(), ["2000:2000", below])
@@ -270,15 +270,15 @@ class Binds(Case):
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.data / "sub"], check=True)
         config = shell_config("cat /proc/self/mountinfo")
         with_user_namespace(config)
-        config["mounts"].append(bind(self.data, "/work", "rro", "rnosuid", "rnoexec"))
+        config["mounts"].append(bind(self.data, "/yard", "rro", "rnosuid", "rnoexec"))
         said = self.said(config)
         subprocess.run(["umount", "-l", self.data], check=True)
-        for path in ("/work", "/work/sub"):
+        for path in ("/yard", "/yard/sub"):
             self.assertLessEqual({"ro", "nosuid", "noexec"}, options_of(said, path)[0])
 
     def test_id_maps_in_an_options_word_are_an_error(self):
         config = base_config("true")
-        config["mounts"].append(bind(self.data, "/work", "idmap=uids=0-1-10;gids=0-1-10"))
+        config["mounts"].append(bind(self.data, "/yard", "idmap=uids=0-1-10;gids=0-1-10"))
         self.refused(config, "idmap=")
 
 
@@ -289,7 +289,7 @@ class Links(Case):
         self.link = self.work / "link"
         self.link.symlink_to(self.work / "there")
         (self.work / "there").write_text("there")
-        (self.bundle.rootfs / "work/end").symlink_to("nowhere")
+        (self.bundle.rootfs / "yard/end").symlink_to("nowhere")
 
     def config(self, script, destination, *options):
         config = shell_config(script)
@@ -303,7 +303,7 @@ class Links(Case):
             if change is with_user_namespace:
                 self.bundle.give(HOST_IDS, HOST_IDS)
             self.assertEqual(self.said(config), str(self.work / "there"))
-            self.assertFalse((self.bundle.rootfs / "work/there").exists())
+            self.assertFalse((self.bundle.rootfs / "yard/there").exists())
 
     def test_a_link_is_copied_where_the_image_leads_and_not_out_of_it(self):
         (self.work / "victim").mkdir()
@@ -313,19 +313,19 @@ class Links(Case):
 
     def test_what_is_no_link_is_bound_all_the_same(self):
         self.link = self.work / "there"
-        self.assertEqual(self.said(self.config("cat /work/file", "/work/file", "copy-symlink")), "there")
+        self.assertEqual(self.said(self.config("cat /yard/file", "/yard/file", "copy-symlink")), "there")
 
     def test_a_copy_over_something_else_is_an_error(self):
         self.refused(self.config("true", "/etc/passwd", "copy-symlink"))
 
     def test_the_link_itself_on_a_link(self):
-        config = self.config("readlink /work/end", "/work/end", "src-nofollow", "dest-nofollow")
+        config = self.config("readlink /yard/end", "/yard/end", "src-nofollow", "dest-nofollow")
         self.assertEqual(self.said(config), str(self.work / "there"))
-        self.assertFalse((self.bundle.rootfs / "work/nowhere").exists())
+        self.assertFalse((self.bundle.rootfs / "yard/nowhere").exists())
 
     def test_a_file_on_a_link(self):
-        self.assertEqual(self.said(self.config("cat /work/end", "/work/end", "dest-nofollow")), "there")
-        self.assertFalse((self.bundle.rootfs / "work/nowhere").exists())
+        self.assertEqual(self.said(self.config("cat /yard/end", "/yard/end", "dest-nofollow")), "there")
+        self.assertFalse((self.bundle.rootfs / "yard/nowhere").exists())
 
     def test_links_on_the_way_stay_in_the_root(self):
         (self.work / "victim").mkdir()
@@ -339,7 +339,7 @@ class Links(Case):
     def test_they_are_of_binds(self):
         for word in ("copy-symlink", "src-nofollow"):
             config = base_config("true")
-            config["mounts"].append(mount("/work", "tmpfs", options=(word,)))
+            config["mounts"].append(mount("/yard", "tmpfs", options=(word,)))
             self.refused(config, word)
 
 
@@ -378,74 +378,74 @@ class Added(Case):
         victim = self.work / "victim"
         victim.mkdir()
         name = self.sleeper()
-        self.exec(name, f"ln -s /../../../..{victim} /work/out")
-        self.change("add", name, [bind(self.work / "data", "/work/out/below")])
+        self.exec(name, f"ln -s /../../../..{victim} /yard/out")
+        self.change("add", name, [bind(self.work / "data", "/yard/out/below")])
         self.assertEqual(list(victim.iterdir()), [])
-        self.assertEqual(self.exec(name, "cat /work/out/below/file").stdout, "data")
-        self.change("remove", name, [bind(self.work / "data", "/work/out/below")])
+        self.assertEqual(self.exec(name, "cat /yard/out/below/file").stdout, "data")
+        self.change("remove", name, [bind(self.work / "data", "/yard/out/below")])
 
     def test_nothing_of_procfs_is_covered(self):
         name = self.sleeper()
-        self.exec(name, "ln -s /proc /work/link")
-        for path in ("/proc", "/proc/sys/kernel", "/work/link/self", "/work/link/1/attr"):
+        self.exec(name, "ln -s /proc /yard/link")
+        for path in ("/proc", "/proc/sys/kernel", "/yard/link/self", "/yard/link/1/attr"):
             self.assertNotEqual(self.change("add", name, [bind(self.work / "data", path)], check=False).returncode, 0)
         self.assertEqual(self.exec(name, "grep -c ' /proc' /proc/self/mountinfo").stdout.strip(), "1")
 
     def test_what_would_show_the_hosts_namespaces_is_refused(self):
         name = self.sleeper()
         for kind in ("proc", "sysfs", "mqueue", "cgroup2"):
-            self.assertNotEqual(self.change("add", name, [mount("/work", kind)], check=False).returncode, 0)
-        self.assertNotIn("/work", self.exec(name, "cat /proc/self/mountinfo").stdout)
+            self.assertNotEqual(self.change("add", name, [mount("/yard", kind)], check=False).returncode, 0)
+        self.assertNotIn("/yard", self.exec(name, "cat /proc/self/mountinfo").stdout)
 
     def test_removing_what_is_not_mounted_is_an_error(self):
-        self.assertNotEqual(self.change("remove", self.sleeper(), [bind(self.work / "data", "/work")], check=False).returncode, 0)
+        self.assertNotEqual(self.change("remove", self.sleeper(), [bind(self.work / "data", "/yard")], check=False).returncode, 0)
 
 
 class FileSystems(Case):
     def test_tmpfs_with_its_options(self):
-        config = shell_config("cat /proc/self/mountinfo; stat -c %a /work")
-        config["mounts"].append(mount("/work", "tmpfs", options=("nosuid", "noexec", "size=1m", "mode=1750")))
+        config = shell_config("cat /proc/self/mountinfo; stat -c %a /yard")
+        config["mounts"].append(mount("/yard", "tmpfs", options=("nosuid", "noexec", "size=1m", "mode=1750")))
         said = self.said(config)
         text, mode = said.rsplit("\n", 1)
-        options, row = options_of(text, "/work")
+        options, row = options_of(text, "/yard")
         self.assertTrue({"nosuid", "noexec"} <= options)
         self.assertIn("size=1024k", row[-1])
         self.assertEqual(mode, "1750")
 
     def test_a_tmpfs_with_the_files_that_were_there(self):
-        (self.bundle.rootfs / "work/sub").mkdir()
-        (self.bundle.rootfs / "work/sub/file").write_text("copied")
-        os.chown(self.bundle.rootfs / "work/sub/file", 7, 8)
-        config = shell_config("cat /work/sub/file; stat -c ' %u:%g' /work/sub/file; touch /work/new")
-        config["mounts"].append(mount("/work", "tmpfs", options=("tmpcopyup",)))
+        (self.bundle.rootfs / "yard/sub").mkdir()
+        (self.bundle.rootfs / "yard/sub/file").write_text("copied")
+        os.chown(self.bundle.rootfs / "yard/sub/file", 7, 8)
+        config = shell_config("cat /yard/sub/file; stat -c ' %u:%g' /yard/sub/file; touch /yard/new")
+        config["mounts"].append(mount("/yard", "tmpfs", options=("tmpcopyup",)))
         self.assertEqual(self.said(config), "copied 7:8")
-        self.assertFalse((self.bundle.rootfs / "work/new").exists())
+        self.assertFalse((self.bundle.rootfs / "yard/new").exists())
 
     def test_copied_in_a_user_namespace_with_owners_of_all_kinds(self):
         self.bundle.give(HOST_IDS, HOST_IDS)
-        (self.bundle.rootfs / "work/file").write_text("copied")
-        os.link(self.bundle.rootfs / "work/file", self.bundle.rootfs / "work/twice")
-        os.chown(self.bundle.rootfs / "work/file", HOST_IDS + 70000, HOST_IDS + 8)
-        config = shell_config("stat -c '%u:%g' /work/file; cat /work/twice; ls -A /work | wc -l")
+        (self.bundle.rootfs / "yard/file").write_text("copied")
+        os.link(self.bundle.rootfs / "yard/file", self.bundle.rootfs / "yard/twice")
+        os.chown(self.bundle.rootfs / "yard/file", HOST_IDS + 70000, HOST_IDS + 8)
+        config = shell_config("stat -c '%u:%g' /yard/file; cat /yard/twice; ls -A /yard | wc -l")
         with_user_namespace(config)
         for name in ("uidMappings", "gidMappings"):
             config["linux"][name][0]["size"] = 80000
-        config["mounts"].append(mount("/work", "tmpfs", options=("tmpcopyup",)))
+        config["mounts"].append(mount("/yard", "tmpfs", options=("tmpcopyup",)))
         self.assertEqual(self.said(config).split(), ["70000:8", "copied2"])
 
     def test_copied_with_files_that_are_not_mapped(self):
         self.bundle.give(HOST_IDS, HOST_IDS)
-        (self.bundle.rootfs / "work/file").write_text("copied")
-        os.chown(self.bundle.rootfs / "work/file", 0, 0)
-        config = shell_config("cat /work/file")
+        (self.bundle.rootfs / "yard/file").write_text("copied")
+        os.chown(self.bundle.rootfs / "yard/file", 0, 0)
+        config = shell_config("cat /yard/file")
         with_user_namespace(config)
-        config["mounts"].append(mount("/work", "tmpfs", options=("tmpcopyup",)))
+        config["mounts"].append(mount("/yard", "tmpfs", options=("tmpcopyup",)))
         self.assertEqual(self.said(config), "copied")
 
     def test_a_tmpfs_has_the_mode_of_what_it_covers_or_its_own(self):
-        (self.bundle.rootfs / "work").chmod(0o710)
-        config = shell_config("stat -c %a /work /new/one")
-        config["mounts"] += [mount("/work", "tmpfs"), mount("/new/one", "tmpfs")]
+        (self.bundle.rootfs / "yard").chmod(0o710)
+        config = shell_config("stat -c %a /yard /new/one")
+        config["mounts"] += [mount("/yard", "tmpfs"), mount("/new/one", "tmpfs")]
         self.assertEqual(self.said(config).split(), ["710", "1777"])
 
     def test_sysfs_without_a_network_of_its_own(self):
@@ -485,19 +485,19 @@ class FileSystems(Case):
 
     def test_data_of_the_file_system_is_passed_on(self):
         config = base_config("true")
-        config["mounts"].append(mount("/work", "tmpfs", options=("nosuch=1",)))
+        config["mounts"].append(mount("/yard", "tmpfs", options=("nosuch=1",)))
         self.refused(config)
 
     def test_an_unknown_type_is_an_error(self):
         config = base_config("true")
-        config["mounts"].append(mount("/work", "nosuchfs"))
+        config["mounts"].append(mount("/yard", "nosuchfs"))
         self.refused(config)
 
     def test_access_times(self):
         for value in ("noatime", "relatime"):
             config = shell_config("cat /proc/self/mountinfo")
-            config["mounts"].append(mount("/work", "tmpfs", options=(value,)))
-            self.assertIn(value, options_of(self.said(config), "/work")[0])
+            config["mounts"].append(mount("/yard", "tmpfs", options=(value,)))
+            self.assertIn(value, options_of(self.said(config), "/yard")[0])
 
 
 class Devices(Case):
@@ -533,7 +533,7 @@ class Devices(Case):
         self.refused(config)
 
     def test_what_is_not_allowed_cannot_be_opened(self):
-        config = shell_config("mknod /work/mem c 1 1; cat /work/mem >/dev/null 2>&1 || echo refused")
+        config = shell_config("mknod /yard/mem c 1 1; cat /yard/mem >/dev/null 2>&1 || echo refused")
         for kind in ("bounding", "effective", "permitted"):
             config["process"]["capabilities"][kind] = ["CAP_MKNOD", "CAP_DAC_OVERRIDE", "CAP_SYS_RAWIO"]
         self.assertEqual(self.said(config), "refused")
@@ -549,19 +549,19 @@ class Devices(Case):
 
 class MaskedAndReadOnly(Case):
     def test_masked_files_are_empty_and_directories_too(self):
-        (self.bundle.rootfs / "work/secret").write_text("secret")
+        (self.bundle.rootfs / "yard/secret").write_text("secret")
         (self.bundle.rootfs / "etc/private").mkdir()
         (self.bundle.rootfs / "etc/private/key").write_text("key")
-        config = shell_config("cat /work/secret /proc/cmdline; ls /etc/private; echo end")
-        config["linux"]["maskedPaths"] = ["/work/secret", "/etc/private", "/proc/cmdline", "/proc/no-such-file"]
+        config = shell_config("cat /yard/secret /proc/cmdline; ls /etc/private; echo end")
+        config["linux"]["maskedPaths"] = ["/yard/secret", "/etc/private", "/proc/cmdline", "/proc/no-such-file"]
         self.assertEqual(self.said(config), "end")
 
     def test_read_only_paths(self):
-        (self.bundle.rootfs / "work/sub").mkdir()
-        config = shell_config("for f in /work/sub/x /work/x; do touch $f 2>/dev/null || echo refused $f; done; "
+        (self.bundle.rootfs / "yard/sub").mkdir()
+        config = shell_config("for f in /yard/sub/x /yard/x; do touch $f 2>/dev/null || echo refused $f; done; "
                               "(echo 1 >/proc/sys/kernel/shmmni) 2>/dev/null || echo refused proc")
-        config["linux"]["readonlyPaths"] = ["/work/sub", "/proc/sys", "/no/such/path"]
-        self.assertEqual(self.said(config).splitlines(), ["refused /work/sub/x", "refused proc"])
+        config["linux"]["readonlyPaths"] = ["/yard/sub", "/proc/sys", "/no/such/path"]
+        self.assertEqual(self.said(config).splitlines(), ["refused /yard/sub/x", "refused proc"])
 
     def test_relative_ones_are_errors(self):
         for key in ("maskedPaths", "readonlyPaths"):

@@ -159,10 +159,10 @@ class UserNamespace(Case):
 
     def test_files_of_root_inside_belong_to_the_mapped_user(self):
         self.bundle.give(HOST_IDS, HOST_IDS)
-        config = shell_config("touch /work/made; stat -c %u /work/made")
+        config = shell_config("touch /yard/made; stat -c %u /yard/made")
         with_user_namespace(config)
         self.assertEqual(self.said(config), "0")
-        self.assertEqual((self.bundle.rootfs / "work/made").stat().st_uid, HOST_IDS)
+        self.assertEqual((self.bundle.rootfs / "yard/made").stat().st_uid, HOST_IDS)
 
     def test_users_and_groups_inside(self):
         config = shell_config("id -u; id -g; grep Groups /proc/self/status")

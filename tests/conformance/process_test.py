@@ -34,9 +34,9 @@ class Program(Case):
 
     def test_the_program_is_found_in_the_containers_path(self):
         config = base_config("tool")
-        config["process"]["env"] = ["PATH=/nowhere:/work"]
-        (self.bundle.rootfs / "work/tool").write_text("#!/bin/sh\necho found\n")
-        (self.bundle.rootfs / "work/tool").chmod(0o755)
+        config["process"]["env"] = ["PATH=/nowhere:/yard"]
+        (self.bundle.rootfs / "yard/tool").write_text("#!/bin/sh\necho found\n")
+        (self.bundle.rootfs / "yard/tool").chmod(0o755)
         self.assertEqual(self.said(config), "found")
 
     def test_a_program_that_is_not_there_is_told(self):
@@ -44,9 +44,9 @@ class Program(Case):
         self.refused(base_config("/bin/no-such-program"), "no such file")
 
     def test_a_program_that_may_not_be_executed_is_told(self):
-        (self.bundle.rootfs / "work/data").write_text("#!/bin/sh\n")
-        self.refused(base_config("/work/data"), "permission denied")
-        self.refused(base_config("/work"), "permission denied|is a directory|not permitted")
+        (self.bundle.rootfs / "yard/data").write_text("#!/bin/sh\n")
+        self.refused(base_config("/yard/data"), "permission denied")
+        self.refused(base_config("/yard"), "permission denied|is a directory|not permitted")
 
     def test_no_arguments_are_an_error(self):
         config = base_config()
@@ -55,22 +55,22 @@ class Program(Case):
 
     def test_the_working_directory(self):
         config = shell_config("pwd")
-        config["process"]["cwd"] = "/work"
-        self.assertEqual(self.said(config), "/work")
+        config["process"]["cwd"] = "/yard"
+        self.assertEqual(self.said(config), "/yard")
 
     def test_a_relative_working_directory_is_an_error(self):
         config = base_config("true")
-        config["process"]["cwd"] = "work"
+        config["process"]["cwd"] = "yard"
         self.refused(config, "cwd|absolute")
 
     def test_a_working_directory_of_the_users_own(self):
-        (self.bundle.rootfs / "work").chmod(0o700)
-        os.chown(self.bundle.rootfs / "work", 1000, 1000)
+        (self.bundle.rootfs / "yard").chmod(0o700)
+        os.chown(self.bundle.rootfs / "yard", 1000, 1000)
         config = shell_config("pwd")
-        config["process"]["cwd"] = "/work"
+        config["process"]["cwd"] = "/yard"
         config["process"]["user"] = {"uid": 1000, "gid": 1000}
         config["process"]["capabilities"] = {name: [] for name in SETS}
-        self.assertEqual(self.said(config), "/work")
+        self.assertEqual(self.said(config), "/yard")
 
     def test_no_descriptors_but_the_standard_ones(self):
         read, write = os.pipe()

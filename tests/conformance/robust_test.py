@@ -131,11 +131,11 @@ class Groups(Case):
 class Callers(Case):
     def test_closed_standard_streams_are_the_null_device(self):
         """Not descriptors of the runtime's own."""
-        self.bundle.write(shell_config("for i in 0 1 2; do readlink /proc/$$/fd/$i; done >/work/out.new; mv /work/out.new /work/out"))
+        self.bundle.write(shell_config("for i in 0 1 2; do readlink /proc/$$/fd/$i; done >/yard/out.new; mv /yard/out.new /yard/out"))
         name = self.name()
         words = self.runtime.words("run", "--bundle", self.bundle.path, name)
         done = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *words], check=False, timeout=20)
-        out = (self.bundle.rootfs / "work/out").read_text()
+        out = (self.bundle.rootfs / "yard/out").read_text()
         self.assertEqual(done.returncode, 0, out)
         stdin, _, stderr = out.split()
         for name in (stdin, stderr):  # a pipe where the runtime relays

@@ -37,9 +37,9 @@ class Ordinary(Case):
 
 class Rootless(Ordinary):
     def test_it_runs(self):
-        self.bundle.write(self.config("id -u; cat /proc/self/uid_map; touch /work/made"))
+        self.bundle.write(self.config("id -u; cat /proc/self/uid_map; touch /yard/made"))
         self.assertEqual(self.as_user("run", self.name()).stdout.split(), ["0", "0", str(USER), "1"])
-        self.assertEqual((self.bundle.rootfs / "work/made").stat().st_uid, USER)
+        self.assertEqual((self.bundle.rootfs / "yard/made").stat().st_uid, USER)
 
     def test_without_maps_root_inside_is_the_caller(self):
         config = self.config("cat /proc/self/uid_map /proc/self/gid_map")

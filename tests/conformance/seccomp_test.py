@@ -26,13 +26,13 @@ class Filter(Case):
         return {"names": list(names), "action": action, **more}
 
     def test_a_call_is_refused(self):
-        config = self.filtered("mkdir /work/x 2>&1; [ -d /work/x ] || echo none", self.rule("mkdir", "mkdirat"))
+        config = self.filtered("mkdir /yard/x 2>&1; [ -d /yard/x ] || echo none", self.rule("mkdir", "mkdirat"))
         said = self.said(config)
         self.assertIn("Operation not permitted", said)
         self.assertIn("none", said)
 
     def test_the_error_can_be_chosen(self):
-        config = self.filtered("mkdir /work/x 2>&1; true", self.rule("mkdir", "mkdirat", errnoRet=28))
+        config = self.filtered("mkdir /yard/x 2>&1; true", self.rule("mkdir", "mkdirat", errnoRet=28))
         self.assertIn("No space left", self.said(config))
 
     def test_arguments_are_compared(self):
@@ -68,16 +68,16 @@ class Filter(Case):
     def test_kill(self):
         for action in ("SCMP_ACT_KILL", "SCMP_ACT_KILL_PROCESS", "SCMP_ACT_KILL_THREAD", "SCMP_ACT_TRAP"):
             with self.subTest(action):
-                config = self.filtered("mkdir /work/x; echo code $?", self.rule("mkdir", "mkdirat", action=action))
-                config["process"]["args"][2] = "(exec mkdir /work/x); echo code $?"
+                config = self.filtered("mkdir /yard/x; echo code $?", self.rule("mkdir", "mkdirat", action=action))
+                config["process"]["args"][2] = "(exec mkdir /yard/x); echo code $?"
                 self.assertIn("code 159", self.run_to_end(config).stdout)
 
     def test_log_lets_through(self):
-        config = self.filtered("mkdir /work/x && echo made", self.rule("mkdir", "mkdirat", action="SCMP_ACT_LOG"))
+        config = self.filtered("mkdir /yard/x && echo made", self.rule("mkdir", "mkdirat", action="SCMP_ACT_LOG"))
         self.assertEqual(self.said(config), "made")
 
     def test_the_filter_is_there_without_no_new_privileges_too(self):
-        config = self.filtered("mkdir /work/x 2>/dev/null || echo refused; grep NoNewPrivs /proc/self/status", self.rule("mkdir", "mkdirat"))
+        config = self.filtered("mkdir /yard/x 2>/dev/null || echo refused; grep NoNewPrivs /proc/self/status", self.rule("mkdir", "mkdirat"))
         config["process"]["noNewPrivileges"] = False
         self.assertEqual(self.said(config).split(), ["refused", "NoNewPrivs:", "0"])
 
@@ -142,7 +142,7 @@ class Notify(Case):
             listener.listen()
             server = threading.Thread(target=self.serve, args=(listener, seen), daemon=True)
             server.start()
-            config = shell_config("mkdir /work/x 2>&1; true")
+            config = shell_config("mkdir /yard/x 2>&1; true")
             config["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": str(self.work / "listener"),
                                           "listenerMetadata": "some text",
                                           "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_NOTIFY"}]}
