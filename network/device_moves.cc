@@ -24,15 +24,6 @@ namespace {
 constexpr uint32_t kAskedFlags =
     IFA_F_NODAD | IFA_F_HOMEADDRESS | IFA_F_MANAGETEMPADDR | IFA_F_NOPREFIXROUTE | IFA_F_MCAUTOJOIN;
 
-// The fixed part of a message's body; none when it is too short.
-template <class T>
-std::optional<T> HeaderOf(std::string_view body) {
-  T header;
-  if (body.size() < sizeof header) return std::nullopt;
-  std::memcpy(&header, body.data(), sizeof header);
-  return header;
-}
-
 std::optional<uint32_t> FindU32(const NetlinkAttributes& attributes, uint16_t type) {
   const std::string_view value = attributes.Find(type);
   uint32_t number;

@@ -9,8 +9,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstring>
-
 #include "base/file.h"
 #include "network/netns_visit.h"
 
@@ -159,12 +157,11 @@ Result<std::vector<Link>> ListLinks(NetlinkSocket& route) {
   std::vector<Link> links;
   RETURN_IF_ERROR(route.Ask(
       std::move(request), "list links", [&links](const nlmsghdr& header, std::string_view body) {
-        ifinfomsg info;
-        if (header.nlmsg_type != RTM_NEWLINK || body.size() < sizeof info) return;
-        std::memcpy(&info, body.data(), sizeof info);
-        const NetlinkAttributes attributes(body.substr(sizeof info));
+        const auto info = HeaderOf<ifinfomsg>(body);
+        if (header.nlmsg_type != RTM_NEWLINK || !info) return;
+        const NetlinkAttributes attributes(body.substr(sizeof *info));
         links.push_back(
-            {info.ifi_index, attributes.FindText(IFLA_IFNAME), attributes.FindText(IFLA_IFALIAS)});
+            {info->ifi_index, attributes.FindText(IFLA_IFNAME), attributes.FindText(IFLA_IFALIAS)});
       }));
   return links;
 }
@@ -177,11 +174,8 @@ Result<int> FindLink(NetlinkSocket& route, const std::string& name) {
   int index = 0;
   RETURN_IF_ERROR(route.Ask(std::move(request), "find a link",
                             [&index](const nlmsghdr& header, std::string_view body) {
-                              ifinfomsg info;
-                              if (header.nlmsg_type != RTM_NEWLINK || body.size() < sizeof info)
-                                return;
-                              std::memcpy(&info, body.data(), sizeof info);
-                              index = info.ifi_index;
+                              const auto info = HeaderOf<ifinfomsg>(body);
+                              if (header.nlmsg_type == RTM_NEWLINK && info) index = info->ifi_index;
                             }));
   return index;
 }
@@ -217,10 +211,8 @@ void AwaitOwn(NetlinkSocket& route, const Address& address) {
     bool own = false;
     const Status asked = route.Ask(std::move(request), "look for an address",
                                    [&own](const nlmsghdr&, std::string_view body) {
-                                     rtmsg found;
-                                     if (body.size() < sizeof found) return;
-                                     std::memcpy(&found, body.data(), sizeof found);
-                                     own = found.rtm_type == RTN_LOCAL;
+                                     const auto found = HeaderOf<rtmsg>(body);
+                                     if (found) own = found->rtm_type == RTN_LOCAL;
                                    });
     if (own) return;
     IgnoreError(asked, "no route to it yet");

@@ -6,7 +6,9 @@
 #include <linux/netlink.h>
 
 #include <cstdint>
+#include <cstring>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +59,15 @@ class NetlinkRequest {
   size_t message_ = 0;              // where the last one begins
 };
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+
+// The fixed part of an answer's body; none when it is too short.
+template <class T>
+std::optional<T> HeaderOf(std::string_view body) {
+  T header;
+  if (body.size() < sizeof header) return std::nullopt;
+  std::memcpy(&header, body.data(), sizeof header);
+  return header;
+}
 
 // Attributes of an answer. A malformed one ends the list.
 class NetlinkAttributes {

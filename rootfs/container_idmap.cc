@@ -5,15 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <string>
-
 #include "base/file.h"
 #include "base/sys_raw.h"
 
 namespace hutch::rootfs {
-namespace {
 
-std::string MapText(const std::vector<oci::IdMapping>& maps) {
+std::string IdMapText(const std::vector<oci::IdMapping>& maps) {
   std::string text;
   for (const oci::IdMapping& map : maps)
     text += std::to_string(map.container_id) + " " + std::to_string(map.host_id) + " " +
@@ -21,11 +18,13 @@ std::string MapText(const std::vector<oci::IdMapping>& maps) {
   return text;
 }
 
+namespace {
+
 Result<UniqueFd> MapAndOpen(pid_t pid, const std::vector<oci::IdMapping>& uids,
                             const std::vector<oci::IdMapping>& gids) {
   const std::string proc = "/proc/" + std::to_string(pid);
-  RETURN_IF_ERROR(WriteExisting(proc + "/uid_map", MapText(uids)));
-  RETURN_IF_ERROR(WriteExisting(proc + "/gid_map", MapText(gids)));
+  RETURN_IF_ERROR(WriteExisting(proc + "/uid_map", IdMapText(uids)));
+  RETURN_IF_ERROR(WriteExisting(proc + "/gid_map", IdMapText(gids)));
   return Open(proc + "/ns/user", O_RDONLY);
 }
 

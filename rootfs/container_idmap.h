@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -10,6 +11,9 @@
 #include "oci/runtime_spec.h"
 
 namespace hutch::rootfs {
+
+// As /proc/<pid>/uid_map takes them: user_namespaces(7).
+std::string IdMapText(const std::vector<oci::IdMapping>& maps);
 
 // A user namespace with these maps, held by the descriptor alone. By a process of ours that ends at
 // once; needs CAP_SETUID and CAP_SETGID in the caller's namespace. kInvalidArgument for empty maps.

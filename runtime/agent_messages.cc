@@ -178,13 +178,16 @@ Result<uint32_t> RlimitNumber(const std::string& name) {
   return Error{.code = Code::kInvalidArgument, .what = "unknown rlimit \"" + name + "\""};
 }
 
-std::string NoteText(const RlimitNote& note) {
-  const char* name = "?";
+const char* RlimitName(uint32_t number) {
   for (const RlimitRow& row : kRlimits)
-    if (row.number == note.resource) name = row.name;
+    if (number == row.number) return row.name;
+  return "?";
+}
+
+std::string NoteText(const RlimitNote& note) {
   const std::string wanted =
       note.wanted == RLIM64_INFINITY ? "unlimited" : std::to_string(note.wanted);
-  return std::string("rlimit ") + name + " hard " + wanted + " lowered to " +
+  return std::string("rlimit ") + RlimitName(note.resource) + " hard " + wanted + " lowered to " +
          std::to_string(note.applied);
 }
 

@@ -36,6 +36,7 @@ std::string NoteText(const RlimitNote& note);
 
 // kInvalidArgument for an unknown rlimit name.
 Result<uint32_t> RlimitNumber(const std::string& name);
+const char* RlimitName(uint32_t number);  // "?": none of ours
 
 // The bytes of a kPlan and of a kStart message. kTooLarge, kInvalidArgument.
 Result<std::string> PrintPlan(const oci::Spec& spec, const rootfs::MountPlan& mounts,

@@ -14,6 +14,7 @@
 #include "base/sys_raw.h"
 #include "base/text.h"
 #include "rootfs/container_sysctl.h"
+#include "runtime/agent_messages.h"
 #include "runtime/container_names.h"
 
 namespace hutch::runtime {
@@ -104,11 +105,11 @@ Result<std::vector<PlannedRlimit>> PlanRlimits(const std::vector<oci::Rlimit>& r
   for (size_t i = 0; i < rlimits.size(); ++i) {
     const oci::Rlimit& limit = rlimits[i];
     const std::string path = "process.rlimits[" + std::to_string(i) + "]";
-    const int resource = RlimitResource(limit.type);
-    if (resource < 0) return Invalid(path + ".type", "unknown rlimit \"" + limit.type + "\"");
+    const Result<uint32_t> number = RlimitNumber(limit.type);
+    if (!number) return Invalid(path + ".type", number.error().what);
     if (limit.soft > limit.hard)
       return Invalid(path + ".soft", "rlimit " + limit.type + " is above the hard one");
-    planned.push_back({resource, {limit.soft, limit.hard}});
+    planned.push_back({*number, {limit.soft, limit.hard}});
   }
   return planned;
 }

@@ -22,7 +22,7 @@ struct CapabilityMasks {  // bit n = capability n
 };
 
 struct PlannedRlimit {
-  int resource;
+  uint32_t resource;
   rlimit64 limit;
 };
 

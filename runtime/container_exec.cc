@@ -91,7 +91,7 @@ Status FindContainer(Execution& e) {
 
 Status PlanProcess(Execution& e) {
   ASSIGN_OR_RETURN(const std::string text,
-                   ReadContainerConfigFile(e.host->root + "/" + e.id + "/config.json"));
+                   ReadContainerConfigFile(ConfigFileOf(e.host->root, e.id)));
   ASSIGN_OR_RETURN(e.config, ParseContainerConfigText(text));
   if (!e.request->process_file.empty()) {
     ASSIGN_OR_RETURN(const std::string own, ReadContainerConfigFile(e.request->process_file));
@@ -185,9 +185,7 @@ Status KillProcess(Execution& e) {
 }
 
 Status OpenGroup(Execution& e) {
-  if (!e.view.record.group.is_object()) return OkStatus();
-  ASSIGN_OR_RETURN(const cgroups::GroupPlace place, cgroups::ParseGroupPlace(e.view.record.group));
-  ASSIGN_OR_RETURN(e.group, cgroups::ContainerGroup::Open(place));
+  ASSIGN_OR_RETURN(e.group, GroupOf(e.view.record));
   return OkStatus();
 }
 
@@ -242,7 +240,7 @@ constexpr StepRow<Execution> kExecSteps[] = {
     {"open group", OpenGroup, nullptr},
     {"initial cpus", TakeInitialCpus, nullptr},  // before the group, which may take some away
     {"clone process", CloneProcess, KillProcess},
-    {"join group", JoinGroup, nullptr},  // before it is in any namespace where it could be seen
+    {"join group", JoinGroup, nullptr},  // before its program runs
     {"final cpus", SetFinalCpus, nullptr},
     {"confine process", ConfineProcess, nullptr},
     {"tell its pid", TellItsPid, nullptr},

@@ -55,7 +55,4 @@ Status TakeRoot(const std::string& directory);
 [[noreturn]] void RunFirstProcess(ChildContext& context);
 [[noreturn]] void RunOneMoreProcess(ChildContext& context);
 
-// The names of all steps, for the documents' test.
-std::vector<std::string_view> ContainerChildStepNames();
-
 }  // namespace hutch::runtime

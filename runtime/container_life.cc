@@ -17,13 +17,6 @@ namespace {
 constexpr int kFreezeMs = 10000;
 constexpr int kKillMs = 10000;
 
-Result<std::optional<cgroups::ContainerGroup>> GroupOf(const ContainerRecord& record) {
-  if (!record.group.is_object()) return std::optional<cgroups::ContainerGroup>();
-  ASSIGN_OR_RETURN(const cgroups::GroupPlace place, cgroups::ParseGroupPlace(record.group));
-  ASSIGN_OR_RETURN(cgroups::ContainerGroup group, cgroups::ContainerGroup::Open(place));
-  return std::optional<cgroups::ContainerGroup>(std::move(group));
-}
-
 Result<ContainerStatus> StatusOf(const ContainerDirectory& directory,
                                  const ContainerRecord& record) {
   if (record.pid == 0) return ContainerStatus::kCreating;

@@ -1,7 +1,6 @@
 #include "runtime/container_names.h"
 
 #include <linux/capability.h>
-#include <sys/resource.h>
 
 #include <cstdlib>
 
@@ -52,28 +51,6 @@ constexpr const char* kCapabilities[] = {"CHOWN",
                                          "BPF",
                                          "CHECKPOINT_RESTORE"};
 
-struct Named {
-  const char* name;
-  int number;
-};
-constexpr Named kRlimits[] = {
-    {"RLIMIT_AS", RLIMIT_AS},
-    {"RLIMIT_CORE", RLIMIT_CORE},
-    {"RLIMIT_CPU", RLIMIT_CPU},
-    {"RLIMIT_DATA", RLIMIT_DATA},
-    {"RLIMIT_FSIZE", RLIMIT_FSIZE},
-    {"RLIMIT_LOCKS", RLIMIT_LOCKS},
-    {"RLIMIT_MEMLOCK", RLIMIT_MEMLOCK},
-    {"RLIMIT_MSGQUEUE", RLIMIT_MSGQUEUE},
-    {"RLIMIT_NICE", RLIMIT_NICE},
-    {"RLIMIT_NOFILE", RLIMIT_NOFILE},
-    {"RLIMIT_NPROC", RLIMIT_NPROC},
-    {"RLIMIT_RSS", RLIMIT_RSS},
-    {"RLIMIT_RTPRIO", RLIMIT_RTPRIO},
-    {"RLIMIT_RTTIME", RLIMIT_RTTIME},
-    {"RLIMIT_SIGPENDING", RLIMIT_SIGPENDING},
-    {"RLIMIT_STACK", RLIMIT_STACK},
-};
 }  // namespace
 
 int CapabilityNumber(const std::string& name) {
@@ -100,17 +77,5 @@ std::vector<std::string> CapabilityNames() {
 }
 
 uint64_t KnownCapabilities() { return (2ull << LastCapability()) - 1; }
-
-int RlimitResource(const std::string& name) {
-  for (const Named& one : kRlimits)
-    if (name == one.name) return one.number;
-  return -1;
-}
-
-const char* RlimitName(int resource) {
-  for (const Named& one : kRlimits)
-    if (one.number == resource) return one.name;
-  return "RLIMIT";
-}
 
 }  // namespace hutch::runtime

@@ -12,7 +12,5 @@ std::string CapabilityName(int number);         // of one that CapabilityNumber 
 std::vector<std::string> CapabilityNames();     // all of them
 int LastCapability();                           // of this kernel
 uint64_t KnownCapabilities();                   // mask of 0 .. LastCapability()
-int RlimitResource(const std::string& name);    // -1: unknown
-const char* RlimitName(int resource);
 
 }  // namespace hutch::runtime

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/sys_raw.h"
 #include "base/text.h"
+#include "rootfs/container_idmap.h"
 #include "runtime/container_sync.h"
 
 namespace hutch::runtime {
@@ -283,14 +284,6 @@ Status ReadMapsOfNamespace(int user_fd, oci::ContainerLinux* linux_part) {
   return read;
 }
 
-std::string MapText(const std::vector<oci::IdMapping>& maps) {
-  std::string text;
-  for (const oci::IdMapping& map : maps)
-    text += std::to_string(map.container_id) + " " + std::to_string(map.host_id) + " " +
-            std::to_string(map.size) + "\n";
-  return text;
-}
-
 }  // namespace
 
 Status FillIdMaps(const NamespacePlan& plan, oci::ContainerLinux* linux_part) {
@@ -306,19 +299,20 @@ Status WriteIdMaps(pid_t pid, const std::vector<oci::IdMapping>& uids,
                    const std::vector<oci::IdMapping>& gids) {
   const std::string process = "/proc/" + std::to_string(pid);
   if (!gids.empty()) {
-    Status direct = WriteExisting(process + "/gid_map", MapText(gids));
+    Status direct = WriteExisting(process + "/gid_map", rootfs::IdMapText(gids));
     if (!direct) {
       const bool own_group =
           gids.size() == 1 && gids[0].size == 1 && gids[0].host_id == ::getegid();
       if (own_group) {
         RETURN_IF_ERROR(WriteExisting(process + "/setgroups", "deny"));
-        RETURN_IF_ERROR(WriteExisting(process + "/gid_map", MapText(gids)));
+        RETURN_IF_ERROR(WriteExisting(process + "/gid_map", rootfs::IdMapText(gids)));
       } else {
         RETURN_IF_ERROR(RunMapHelper("newgidmap", pid, gids));
       }
     }
   }
-  if (uids.empty() || WriteExisting(process + "/uid_map", MapText(uids))) return OkStatus();
+  if (uids.empty() || WriteExisting(process + "/uid_map", rootfs::IdMapText(uids)))
+    return OkStatus();
   return RunMapHelper("newuidmap", pid, uids);
 }
 

@@ -171,6 +171,13 @@ Status ContainerDirectory::WriteRecord(const ContainerRecord& r) const {
   return WriteFileAtomic(path_ + "/" + kStateFile, oci::PrintJson(json), Durability::kMemory);
 }
 
+Result<std::optional<cgroups::ContainerGroup>> GroupOf(const ContainerRecord& record) {
+  if (!record.group.is_object()) return std::optional<cgroups::ContainerGroup>();
+  ASSIGN_OR_RETURN(const cgroups::GroupPlace place, cgroups::ParseGroupPlace(record.group));
+  ASSIGN_OR_RETURN(cgroups::ContainerGroup group, cgroups::ContainerGroup::Open(place));
+  return std::optional<cgroups::ContainerGroup>(std::move(group));
+}
+
 std::string ConfigFileOf(const std::string& root, const std::string& id) {
   return CheckContainerId(id) ? root + "/" + id + "/" + kConfigFile : "";
 }

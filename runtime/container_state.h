@@ -15,6 +15,7 @@
 #include "base/pidfd.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "cgroups/container_group.h"
 #include "oci/json.h"
 
 namespace hutch::runtime {
@@ -81,6 +82,9 @@ class ContainerDirectory {
   std::string path_;
   UniqueFd fd_;
 };
+
+// The group that the record names, opened; none for a container without.
+Result<std::optional<cgroups::ContainerGroup>> GroupOf(const ContainerRecord& record);
 
 // The copy of config.json; "" for what is no id.
 std::string ConfigFileOf(const std::string& root, const std::string& id);

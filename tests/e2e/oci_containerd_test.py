@@ -104,8 +104,8 @@ disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt"
     def test_a_mount_and_a_read_only_root(self):
         (self.work / "volume").mkdir()
         done = self.ctr(*self.run_words("mount", "--rm", "--read-only", "--mount",
-                                        f"type=bind,src={self.work}/volume,dst=/work,options=rbind:rw"),
-                        "sh", "-c", "echo x >/work/file; touch /y 2>/dev/null || echo refused")
+                                        f"type=bind,src={self.work}/volume,dst=/yard,options=rbind:rw"),
+                        "sh", "-c", "echo x >/yard/file; touch /y 2>/dev/null || echo refused")
         self.assertEqual(done.stdout, "refused\n")
         self.assertEqual((self.work / "volume/file").read_text(), "x\n")
 

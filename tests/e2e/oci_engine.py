@@ -4,7 +4,6 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
-import time
 import unittest
 
 APPLETS = "sh true sleep cat ls id echo stat touch head wc tail tty hostname grep mkdir".split()
@@ -20,14 +19,6 @@ def runtime_program():
     return os.path.realpath(found)
 
 
-def wait_for(condition, what):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"waited {PATIENCE} s for {what}")
-        time.sleep(0.1)
-
-
 class Engine(unittest.TestCase):
     """Each class has an engine of its own, with all its state in `cls.work`."""
 
@@ -37,12 +28,12 @@ class Engine(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.work, ignore_errors=True)
         cls.runtime = runtime_program()
         root = cls.work / "rootfs"
-        for name in ("bin", "etc", "tmp", "work"):
+        for name in ("bin", "etc", "tmp", "yard"):
             (root / name).mkdir(parents=True)
         shutil.copy("/usr/bin/busybox", root / "bin/busybox")
         for name in APPLETS:
             (root / "bin" / name).symlink_to("busybox")
-        (root / "etc/passwd").write_text("root:x:0:0:root:/:/bin/sh\nuser:x:1000:1000::/work:/bin/sh\n")
+        (root / "etc/passwd").write_text("root:x:0:0:root:/:/bin/sh\nuser:x:1000:1000::/yard:/bin/sh\n")
         (root / "etc/group").write_text("root:x:0:\nuser:x:1000:\n")
         cls.tar = cls.work / "rootfs.tar"
         subprocess.run(["tar", "-C", root, "-cf", cls.tar, "."], check=True)

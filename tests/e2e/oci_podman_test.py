@@ -2,7 +2,8 @@
 import json
 import unittest
 
-from oci_engine import ULIMITS, Engine, wait_for
+from daemon import wait_until
+from oci_engine import ULIMITS, Engine
 
 
 class Podman(Engine):
@@ -39,8 +40,8 @@ class Podman(Engine):
         self.assertEqual(done.returncode, 126, done.stderr)
 
     def test_users_environment_and_directory(self):
-        done = self.run_one("sh", "-c", "id -u; echo $ONE; pwd", options=("--user=1000", "--env=ONE=1", "--workdir=/work"))
-        self.assertEqual(done.stdout.split(), ["1000", "1", "/work"])
+        done = self.run_one("sh", "-c", "id -u; echo $ONE; pwd", options=("--user=1000", "--env=ONE=1", "--workdir=/yard"))
+        self.assertEqual(done.stdout.split(), ["1000", "1", "/yard"])
 
     def test_volumes_and_a_read_only_root(self):
         (self.work / "volume").mkdir()
@@ -70,7 +71,7 @@ class Podman(Engine):
 
     def test_a_terminal(self):
         self.background("terminal", "tty; sleep 100", options=("--tty",))
-        wait_for(lambda: "/dev/" in self.podman("logs", "terminal").stdout, "what the program wrote")
+        wait_until(lambda: "/dev/" in self.podman("logs", "terminal").stdout, "what the program wrote")
         self.assertRegex(self.podman("exec", "--tty", "terminal", "tty").stdout, "/dev/pts/")
 
     def test_a_tmpfs(self):
